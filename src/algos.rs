@@ -49,6 +49,7 @@ pub mod ppo_masked;
 pub mod ppo_pettingzoo_ma_atari;
 pub mod ppo_rnd_envpool;
 pub mod ppo_self_play;
+pub mod ppo_trxl;
 pub mod pqn;
 pub mod pqn_atari_envpool;
 pub mod pqn_atari_envpool_lstm;

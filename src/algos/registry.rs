@@ -82,6 +82,7 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<ppo_pettingzoo_ma_atari::Args>(),
     entry::<ppo_rnd_envpool::Args>(),
     entry::<ppo_self_play::Args>(),
+    entry::<ppo_trxl::Args>(),
     entry::<pqn::Args>(),
     entry::<pqn_atari_envpool::Args>(),
     entry::<pqn_atari_envpool_lstm::Args>(),
@@ -110,11 +111,10 @@ const SCRIPTS: [(&str, &str); 11] = [
 ];
 
 /// CleanRL's scripts that are not here, with the reason.
-const ABSENT: [(&str, &str); 4] = [
+const ABSENT: [(&str, &str); 3] = [
     ("ppo_atari_multigpu", "cleanba_ppo trains on several devices"),
     ("ppo_continuous_action_isaacgym", "Isaac Gym is not here; ppo_continuous_action has MuJoCo"),
     ("ppo_procgen", "Procgen is not here; ppo_atari learns from images"),
-    ("ppo_trxl", "transformers are not here; ppo_atari_lstm has a memory"),
 ];
 
 /// Returns the algorithm of that name, which may also be that of CleanRL's script, as in

@@ -5,6 +5,7 @@ mod atari_envpool;
 mod classic;
 mod gymnasium;
 mod jax;
+mod memory;
 mod minatar;
 mod mujoco;
 mod mujoco_pictures;

@@ -1,8 +1,9 @@
 //! Environment pools for the settings of an algorithm, with the sizes of its networks; environments
 //! that the algorithm does not support are refused.
 
+use crate::envs::own::{MiniGridOptions, is_minigrid};
 use crate::envs::{
-    AtariOptions, EnvPool, GymnasiumOptions, PoolOptions, gymnasium_options, is_gymnasium,
+    AtariOptions, EnvPool, GymnasiumOptions, ObsKind, PoolOptions, gymnasium_options, is_gymnasium,
     is_python, is_registered, num_agents, spec,
 };
 use crate::error::Result;
@@ -73,6 +74,29 @@ pub fn masked<A: Algorithm>(
     }?;
     let sizes = spaces::masked(A::NAME, pool.spec(), players)?;
     Ok((pool, sizes))
+}
+
+/// Creates environments with discrete or MultiDiscrete actions; returns them with the kind of
+/// observation and the number of choices of each component of an action. Atari games are in colour:
+/// single frames `u8[3, 84, 84]`, otherwise as in CleanRL's `dqn_atari.py`. MiniGrid's have the view and
+/// the time limit of CleanRL's `ppo_trxl.py`.
+///
+/// # Errors
+/// Returns the same errors as [`discrete`].
+pub(crate) fn multi_discrete<A: Algorithm>(
+    args: &A,
+    num_envs: usize,
+    seed: u64,
+) -> Result<(EnvPool, ObsKind, Vec<usize>)> {
+    let atari = AtariOptions { stack_num: 1, gray_scale: false, ..AtariOptions::gymnasium() };
+    let (id, options) = (args.env_id(), options(args, num_envs, seed));
+    let pool = match is_minigrid(id) {
+        true => EnvPool::minigrid(id, MiniGridOptions::cleanrl(), options),
+        false => any(id, atari, options),
+    }?;
+    let obs_kind = spaces::obs_kind(A::NAME, pool.spec(), &A::ENVS)?;
+    let components = spaces::components(A::NAME, pool.spec())?;
+    Ok((pool, obs_kind, components))
 }
 
 /// Creates environments with observations of the kinds in [`Algorithm::ENVS`] and discrete actions;

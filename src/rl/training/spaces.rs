@@ -83,6 +83,24 @@ pub fn choices(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
     }
 }
 
+/// Returns the number of choices of each component of an action; for MultiDiscrete actions of one
+/// player, and for discrete ones, which have one component.
+///
+/// # Errors
+/// [`Error::Config`] for other actions; `algorithm` is the algorithm's name in the message.
+pub fn components(algorithm: &str, spec: &EnvSpec) -> Result<Vec<usize>> {
+    match &spec.action {
+        Space::Discrete { n } => Ok(vec![*n]),
+        Space::MultiDiscrete { nvec, .. } if num_players(spec) == 1 => Ok(nvec.clone()),
+        other => Err(Error::Config(format!(
+            "--env-id {}: {algorithm} takes discrete and MultiDiscrete actions of one player, and \
+             this environment has {} and takes {other}",
+            spec.id,
+            num_players(spec)
+        ))),
+    }
+}
+
 /// Returns the kind of action; for discrete actions and for bounded vectors.
 ///
 /// # Errors

@@ -26,6 +26,9 @@ pub enum ActionSupport {
     Continuous,
     /// Discrete actions and vectors of bounded numbers.
     DiscreteOrContinuous,
+    /// Discrete actions, and MultiDiscrete actions for one player; a mask of allowed choices is an
+    /// ordinary part of the observation.
+    DiscreteOrMultiDiscrete,
     /// MultiDiscrete actions with a mask of allowed choices, for this number of players.
     Masked(usize),
 }
@@ -59,6 +62,9 @@ impl EnvSupport {
     /// Frames, boards or vectors; discrete or bounded continuous actions.
     pub const ALL: EnvSupport =
         EnvSupport { actions: ActionSupport::DiscreteOrContinuous, ..EnvSupport::DISCRETE };
+    /// Frames, boards or vectors; discrete or MultiDiscrete actions.
+    pub const DISCRETE_OR_MULTI_DISCRETE: EnvSupport =
+        EnvSupport { actions: ActionSupport::DiscreteOrMultiDiscrete, ..EnvSupport::DISCRETE };
     /// Vector observations with a mask of the allowed choices, one player.
     pub const MASKED: EnvSupport = EnvSupport::new(&[ObsKind::Vector], ActionSupport::Masked(1));
     /// Vector observations with a mask of the allowed choices, two players.
@@ -103,6 +109,10 @@ impl ActionSupport {
             ActionSupport::Discrete => discrete,
             ActionSupport::Continuous => bounds_of(&spec.action).is_ok(),
             ActionSupport::DiscreteOrContinuous => discrete || bounds_of(&spec.action).is_ok(),
+            ActionSupport::DiscreteOrMultiDiscrete => {
+                let multi_discrete = matches!(spec.action, Space::MultiDiscrete { .. });
+                discrete || (multi_discrete && num_players(spec) == 1)
+            }
             ActionSupport::Masked(players) => {
                 let masked = matches!(&spec.action, Space::MultiDiscrete { masked: true, .. });
                 masked && players == num_players(spec)

@@ -9,6 +9,7 @@ mod images;
 mod policies;
 mod ppg_rnd;
 mod q_learning;
+mod trxl;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

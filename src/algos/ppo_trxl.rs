@@ -1,0 +1,800 @@
+//! Proximal policy optimisation (PPO) with a Transformer-XL as episodic memory (Pleines et al. 2023):
+//! CleanRL's `ppo_trxl.py`. A rollout is one compiled program, each gradient step a call of another.
+//!
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_trxl.md`.
+
+mod reconstruction;
+mod transformer;
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::distributions::{Categorical, MultiCategorical};
+use crate::envs::{EnvPool, Handle, ObsKind, Space, XlaPool};
+use crate::error::Result;
+use crate::jit;
+use crate::nn::{
+    Dense, Encoder,
+    init::{orthogonal, torch_default},
+};
+use crate::optim::{Adam, AdamState, clip_grad_norm};
+use crate::random::permutation;
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
+use crate::rl::saved::load_model;
+use crate::rl::{
+    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
+    gather_minibatch, merge_time_and_env, pools,
+};
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::ops::{
+    IndexMode, arange, concatenate, constant, full_like, ones_like, stack, where_, zeros,
+    zeros_like,
+};
+use crate::trace::{DType, Shape};
+use crate::tree::Tree;
+use crate::{Array, Key, Tensor, value_and_grad};
+
+pub use reconstruction::TransposedCnn;
+pub use transformer::{
+    MemoryWindow, MultiHeadAttention, PositionalEncoding, Transformer, TransformerLayer,
+    memory_window,
+};
+use transformer::{env_window, remember};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// Settings with CleanRL's names and defaults.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "PPO with a transformer as episodic memory", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "ppo_trxl")]
+    pub exp_name: String,
+    /// Flags shared by all algorithms
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+
+    /// The id of the environment: vectors, boards or images
+    #[arg(long, default_value = "ProofofMemory-v0")]
+    pub env_id: String,
+    /// Total timesteps of the experiment
+    #[arg(long, default_value_t = 200_000_000)]
+    pub total_timesteps: u64,
+    /// The initial learning rate of the optimiser
+    #[arg(long, default_value_t = 2.75e-4)]
+    pub init_lr: f64,
+    /// The final learning rate, after linear annealing
+    #[arg(long, default_value_t = 1e-5)]
+    pub final_lr: f64,
+    /// The number of parallel environments
+    #[arg(long, default_value_t = 32)]
+    pub num_envs: usize,
+    /// The number of steps to run in each environment per rollout
+    #[arg(long, default_value_t = 512)]
+    pub num_steps: usize,
+    /// The timesteps over which the learning rate and the entropy coefficient are annealed
+    #[arg(long, default_value_t = 32 * 512 * 10_000)]
+    pub anneal_steps: u64,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.995)]
+    pub gamma: f64,
+    /// The lambda of generalized advantage estimation (GAE)
+    #[arg(long, default_value_t = 0.95)]
+    pub gae_lambda: f64,
+    /// The number of minibatches
+    #[arg(long, default_value_t = 8)]
+    pub num_minibatches: usize,
+    /// The number of epochs over each rollout
+    #[arg(long, default_value_t = 3)]
+    pub update_epochs: usize,
+    /// Normalise advantages over each minibatch
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub norm_adv: bool,
+    /// The surrogate clipping coefficient
+    #[arg(long, default_value_t = 0.1)]
+    pub clip_coef: f64,
+    /// Use a clipped loss for the value function, as in the paper
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub clip_vloss: bool,
+    /// The initial coefficient of the entropy
+    #[arg(long, default_value_t = 1e-4)]
+    pub init_ent_coef: f64,
+    /// The final coefficient of the entropy, after linear annealing
+    #[arg(long, default_value_t = 1e-6)]
+    pub final_ent_coef: f64,
+    /// Coefficient of the value function
+    #[arg(long, default_value_t = 0.5)]
+    pub vf_coef: f64,
+    /// The maximum norm for gradient clipping
+    #[arg(long, default_value_t = 0.25)]
+    pub max_grad_norm: f64,
+    /// The KL divergence at which the remaining epochs of an update are skipped
+    #[arg(long)]
+    pub target_kl: Option<f64>,
+    /// Bootstrap at time limits with the value of the last observation; CleanRL does not
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
+
+    /// The number of transformer layers
+    #[arg(long, default_value_t = 3)]
+    pub trxl_num_layers: usize,
+    /// The number of heads of the attention
+    #[arg(long, default_value_t = 4)]
+    pub trxl_num_heads: usize,
+    /// The number of units of the transformer
+    #[arg(long, default_value_t = 384)]
+    pub trxl_dim: usize,
+    /// The length of the memory window in steps, at most that of an episode
+    #[arg(long, default_value_t = 119)]
+    pub trxl_memory_length: usize,
+    /// The positional encoding of memories
+    #[arg(long, value_enum, default_value_t = PositionalEncoding::Absolute)]
+    pub trxl_positional_encoding: PositionalEncoding,
+    /// Coefficient of the loss of reconstructed images; 0 is without
+    #[arg(long, default_value_t = 0.0)]
+    pub reconstruction_coef: f64,
+}
+
+impl Args {
+    /// Number of samples per update.
+    fn batch_size(&self) -> usize {
+        self.num_envs * self.num_steps
+    }
+
+    fn check(&self) -> Result<()> {
+        positive(&[("update-epochs", self.update_epochs)])?;
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
+        let (heads, dim) = (self.trxl_num_heads, self.trxl_dim);
+        ensure(
+            dim.is_multiple_of(heads) && dim.is_multiple_of(2),
+            "trxl-dim",
+            dim,
+            &format!("even, and a multiple of --trxl-num-heads {heads}"),
+        )?;
+        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
+        not_negative(&[
+            ("init-lr", self.init_lr),
+            ("final-lr", self.final_lr),
+            ("clip-coef", self.clip_coef),
+            ("init-ent-coef", self.init_ent_coef),
+            ("final-ent-coef", self.final_ent_coef),
+            ("vf-coef", self.vf_coef),
+            ("max-grad-norm", self.max_grad_norm),
+            ("target-kl", self.target_kl.unwrap_or(0.0)),
+            ("reconstruction-coef", self.reconstruction_coef),
+        ])
+    }
+
+    /// Returns the learning rate and the entropy coefficient at a timestep.
+    pub fn annealed(&self, global_step: u64) -> (f64, f64) {
+        let frac = match global_step < self.anneal_steps {
+            true => 1.0 - global_step as f64 / self.anneal_steps as f64,
+            false => 0.0,
+        };
+        let anneal = |init: f64, last: f64| (init - last) * frac + last;
+        (anneal(self.init_lr, self.final_lr), anneal(self.init_ent_coef, self.final_ent_coef))
+    }
+}
+
+registered_algorithm!(Args, "ppo_trxl", DISCRETE_OR_MULTI_DISCRETE, Args::check, train, policy);
+
+/// Length of the longest episode of environments without a time limit.
+const MAX_EPISODE_STEPS: usize = 1024;
+
+/// Sizes of observations, actions and episodes.
+#[derive(Debug, Clone)]
+pub struct TrxlSizes {
+    /// Kind of observation.
+    pub obs_kind: ObsKind,
+    /// Shape of an observation.
+    pub shape: Shape,
+    /// Number of choices of each component of an action.
+    pub nvec: Vec<usize>,
+    /// Maximum number of steps of an episode.
+    pub max_episode_steps: usize,
+}
+
+// -------------------------------------------------------------------------------------- network
+
+/// Initialises a dense layer with an orthogonal kernel and PyTorch's default bias.
+fn layer_init(key: Key<Tensor>, inputs: usize, outputs: usize, std: f64) -> Dense<Tensor> {
+    Dense::init_with(key, inputs, outputs, orthogonal(std), Some(torch_default()))
+}
+
+/// Actor-critic network: an encoder, the transformer, a hidden layer, a policy head for each component
+/// of the action, and a value head.
+#[derive(Debug, Clone, Tree)]
+pub struct Agent<T> {
+    /// Convolutions of images and boards; none for vectors.
+    pub convs: Encoder<T>,
+    /// Layer from features or vectors to the units of the transformer.
+    pub encoder: Dense<T>,
+    /// Episodic memory.
+    pub transformer: Transformer<T>,
+    /// Hidden layer after the transformer.
+    pub hidden_post_trxl: Dense<T>,
+    /// Layers from hidden units to action logits.
+    pub actor_branches: Vec<Dense<T>>,
+    /// Layer from hidden units to values.
+    pub critic: Dense<T>,
+    /// Decoder, with `--reconstruction-coef`.
+    pub transposed_cnn: Option<TransposedCnn<T>>,
+    /// Length of the memory window.
+    pub memory_length: usize,
+}
+
+/// Outputs of the network for B observations.
+#[derive(Debug, Clone)]
+pub struct AgentOutput {
+    /// Policy.
+    pub policy: MultiCategorical<Tensor>,
+    /// `f32[B]`: values.
+    pub value: Tensor,
+    /// `f32[B, layers, dim]`: new memories.
+    pub memory: Tensor,
+    /// `f32[B, dim]`: hidden units.
+    pub hidden: Tensor,
+}
+
+impl Agent<Tensor> {
+    /// Initialises an agent for observations, actions and episodes of the given sizes.
+    pub fn init(key: Key<Tensor>, sizes: &TrxlSizes, args: &Args) -> Agent<Tensor> {
+        let [convs, biases, encoder, transformer, hidden, heads, critic, decoder] = key.split_n();
+        let (gain, dim) = (2.0f64.sqrt(), args.trxl_dim);
+        let mut convs = Encoder::init_convs(convs, sizes.obs_kind, &sizes.shape, orthogonal(gain));
+        for (conv, key) in convs.convs.iter_mut().zip(biases.split_vec(3)) {
+            let [h, w, inputs, outputs] = [0, 1, 2, 3].map(|axis| conv.w.dim(axis));
+            conv.b = Dense::init_torch(key, h * w * inputs, outputs).b;
+        }
+        let heads = heads.split_vec(sizes.nvec.len()).into_iter().zip(&sizes.nvec);
+        Agent {
+            encoder: layer_init(encoder, convs.size(), dim, gain),
+            convs,
+            transformer: Transformer::init(transformer, sizes.max_episode_steps, args),
+            hidden_post_trxl: layer_init(hidden, dim, dim, gain),
+            actor_branches: heads.map(|(key, &n)| layer_init(key, dim, n, 0.1)).collect(),
+            critic: layer_init(critic, dim, 1, 1.0),
+            transposed_cnn: (args.reconstruction_coef > 0.0)
+                .then(|| TransposedCnn::init(decoder, dim, sizes.shape[0])),
+            memory_length: args.trxl_memory_length.min(sizes.max_episode_steps),
+        }
+    }
+
+    /// Computes the policy, values and new memories at observations `[B, ..]`.
+    pub fn apply(&self, obs: Tensor, window: &MemoryWindow<Tensor>) -> AgentOutput {
+        let mut x = self.encoder.apply(self.convs.apply(obs));
+        if self.convs.obs_kind != ObsKind::Vector {
+            x = x.relu();
+        }
+        let (x, memory) = self.transformer.apply(x, window);
+        let hidden = self.hidden_post_trxl.apply(x).relu();
+        let branches = self.actor_branches.iter();
+        let components = branches.map(|branch| Categorical::new(branch.apply(hidden))).collect();
+        let value = self.critic.apply(hidden).squeeze(-1);
+        AgentOutput { policy: MultiCategorical { components }, value, memory, hidden }
+    }
+}
+
+/// Returns the log probabilities `f32[B, components]` of `actions: i32[B, components]`.
+fn log_probs(policy: &MultiCategorical<Tensor>, actions: Tensor) -> Tensor {
+    let components = policy.components.iter().enumerate();
+    let of =
+        |(k, one): (usize, &Categorical<Tensor>)| one.log_prob(actions.index_axis(-1, k as isize));
+    stack(&components.map(of).collect::<Vec<_>>(), -1)
+}
+
+/// State that gradient steps change; saved as the model.
+#[derive(Debug, Clone, Tree)]
+pub struct TrainState<T> {
+    /// Parameters.
+    pub agent: Agent<T>,
+    /// AdamW's state.
+    pub opt_state: AdamState<T, Agent<T>>,
+}
+
+/// Initialises an agent and its optimiser.
+fn init_train_state(key: Key<Tensor>, sizes: &TrxlSizes, args: &Args) -> TrainState<Tensor> {
+    let agent = Agent::init(key, sizes, args);
+    TrainState { opt_state: Adam::default().init(&agent), agent }
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `[N, ..]`: last observations, in the environment's dtype.
+    pub obs: T,
+    /// `i32[N]`: steps of the episodes before `obs`.
+    pub episode_steps: T,
+    /// `f32[N, W, layers, dim]`: memories of the last W steps, oldest first.
+    pub memory: T,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Rollout of T steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Rollout<T> {
+    /// `[T, N, ..]`: observations, in the environment's dtype.
+    pub obs: T,
+    /// `i32[T, N]`: steps of the episodes before the observations.
+    pub episode_steps: T,
+    /// `i32[T, N, components]`: actions.
+    pub actions: T,
+    /// `f32[T, N, components]`: log probabilities of the actions.
+    pub logprobs: T,
+    /// `f32[T, N]`: values of the observations.
+    pub values: T,
+    /// `f32[T, N]`: rewards.
+    pub rewards: T,
+    /// `f32[T, N]`: 1 where the step ended its episode.
+    pub dones: T,
+    /// `f32[N, W + T, layers, dim]`: memories of the last W steps before the rollout and of its steps.
+    pub stored_memories: T,
+    /// `f32[N]`: values of the observations after the last step.
+    pub next_value: T,
+}
+
+/// Steps all environments once with sampled actions. Returns the observations, episode steps, actions,
+/// log probabilities, values, rewards, ends of episodes and new memories of this step.
+fn env_step(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, ([Tensor; 8], EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, episode_steps, memory, key } = env_state;
+    let (key, action_key) = key.split();
+    let output = agent.apply(obs, &env_window(memory, episode_steps));
+    let action = output.policy.sample(action_key); // i32[N, components]
+    let logprob = log_probs(&output.policy, action);
+    let discrete = matches!(envs.spec().action, Space::Discrete { .. });
+    let (handle, step) = envs.step(handle, if discrete { action.squeeze(-1) } else { action });
+    let memory = remember(memory, output.memory);
+    let done = step.done();
+    let mut reward = step.reward;
+    if args.bootstrap_truncated {
+        let final_obs = envs.final_obs_of(&step);
+        // The final observation continues the episode.
+        let window = env_window(memory, episode_steps + 1);
+        let value = |obs| agent.apply(obs, &window).value;
+        reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, args.gamma, value);
+    }
+    let (value, dones) = (output.value, done.to(DType::F32));
+    let transition = [obs, episode_steps, action, logprob, value, reward, dones, output.memory];
+    // `step.obs` is the first observation of the next episode where one ended.
+    let episode_steps = where_(done, zeros_like(episode_steps), episode_steps + 1);
+    let env_state = EnvState { handle, obs: step.obs, episode_steps, memory, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+/// Collects a rollout of `num_steps` steps of all environments.
+fn collect_rollout(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
+    let first_memory = env_state.memory;
+    let step = |env_state, ()| env_step(envs, agent, env_state, args);
+    let (env_state, (transitions, episodes)) =
+        scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
+    let [obs, episode_steps, actions, logprobs, values, rewards, dones, memories] = transitions;
+    let window = env_window(env_state.memory, env_state.episode_steps);
+    let rollout = Rollout {
+        obs,
+        episode_steps,
+        actions,
+        logprobs,
+        values,
+        rewards,
+        dones,
+        stored_memories: concatenate(&[first_memory, memories.moveaxis(0, 1)], 1),
+        next_value: agent.apply(env_state.obs, &window).value,
+    };
+    (env_state, rollout, episodes)
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_advantage, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let delta = reward + gamma * next_value * nonterminal - value;
+        let advantage = delta + gamma * gae_lambda * nonterminal * next_advantage;
+        ((advantage, value), advantage)
+    };
+    let init = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(step, init, (rewards, dones, values), ScanOptions::reversed());
+    (advantages, advantages + values)
+}
+
+/// Training samples made from a rollout, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `[B, ..]`: observations, in the environment's dtype.
+    pub obs: T,
+    /// `i32[B, components]`: actions.
+    pub actions: T,
+    /// `f32[B, components]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[B]`: advantages.
+    pub advantages: T,
+    /// `f32[B]`: returns.
+    pub returns: T,
+    /// `f32[B]`: values by the critic that acted.
+    pub values: T,
+    /// `i32[B]`: steps of the episodes before the observations.
+    pub episode_steps: T,
+    /// `i32[B]`: rows of the stored memories at which the last W steps before the sample begin.
+    pub memory_starts: T,
+}
+
+/// Training data of an update.
+#[derive(Debug, Clone, Tree)]
+pub struct UpdateData<T> {
+    /// Samples.
+    pub samples: Samples<T>,
+    /// `f32[N (W + T), layers, dim]`: memories of all environments.
+    pub stored_memories: T,
+    /// `i32[update_epochs * num_minibatches, minibatch_size]`: samples of all minibatches.
+    pub indices: T,
+    /// Explained variance of the values.
+    pub explained_variance: T,
+}
+
+/// Returns the samples of a rollout and the explained variance of its values,
+/// `1 - var(R - v) / var(R)`.
+pub fn make_samples(rollout: Rollout<Tensor>, args: &Args) -> (Samples<Tensor>, Tensor) {
+    let Rollout { obs, episode_steps, actions, logprobs, values, rewards, dones, .. } = rollout;
+    let Rollout { stored_memories, next_value, .. } = rollout;
+    let (advantages, returns) =
+        compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
+    let variance = returns.var(..);
+    let explained = 1.0 - (returns - values).var(..) / variance;
+    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let [num_envs, rows] = [stored_memories.dim(0), stored_memories.dim(1)];
+    let memory_starts = arange(args.num_steps, DType::I32).expand_dims(1)
+        + arange(num_envs, DType::I32).expand_dims(0) * rows as i32;
+    let samples = Samples {
+        obs,
+        actions,
+        logprobs,
+        advantages,
+        returns,
+        values,
+        episode_steps,
+        memory_starts,
+    };
+    (merge_time_and_env(samples), explained)
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Total loss.
+    pub loss: T,
+    /// Value loss.
+    pub value_loss: T,
+    /// Policy loss.
+    pub policy_loss: T,
+    /// Mean entropy of the policy.
+    pub entropy: T,
+    /// Reconstruction loss; 0 without.
+    pub reconstruction_loss: T,
+    /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
+    pub old_approx_kl: T,
+    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
+    pub approx_kl: T,
+    /// Fraction of ratios that differ from 1 by more than the clip range.
+    pub clipfrac: T,
+}
+
+/// Computes PPO's loss over a minibatch, and its metrics.
+pub fn ppo_loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    window: &MemoryWindow<Tensor>,
+    ent_coef: Tensor,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let AgentOutput { policy, value, hidden, .. } = agent.apply(batch.obs, window);
+    let logratio = log_probs(&policy, batch.actions) - batch.logprobs; // f32[B, components]
+    let ratio = logratio.exp();
+    let clip = args.clip_coef;
+
+    let mut advantages = batch.advantages;
+    if args.norm_adv {
+        // PyTorch's standard deviation, whose divisor is B - 1.
+        let centered = advantages - advantages.mean(..);
+        let divisor = (advantages.dim(0) - 1).max(1) as f64;
+        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+    }
+    let advantages = advantages.expand_dims(1) * ones_like(ratio);
+    let unclipped = -advantages * ratio;
+    let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
+    let policy_loss = unclipped.maximum(clipped).mean(..);
+
+    let mut value_error = (value - batch.returns).square();
+    if args.clip_vloss {
+        let v_clipped = batch.values + (value - batch.values).clip(-clip, clip);
+        value_error = value_error.maximum((v_clipped - batch.returns).square());
+    }
+    let value_loss = value_error.mean(..);
+
+    let entropy = policy.entropy().mean(..);
+    let mut loss = policy_loss - ent_coef * entropy + args.vf_coef * value_loss;
+    let mut reconstruction = constant(0.0f32);
+    if let Some(decoder) = &agent.transposed_cnn {
+        reconstruction = decoder.loss(hidden, batch.obs);
+        loss = loss + args.reconstruction_coef * reconstruction;
+    }
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        reconstruction_loss: reconstruction,
+        old_approx_kl: (-logratio).mean(..),
+        approx_kl: ((ratio - 1.0) - logratio).mean(..),
+        clipfrac: (ratio - 1.0).abs().gt(clip).to(DType::F32).mean(..),
+    };
+    (loss, metrics)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step on a minibatch, with a learning rate and an entropy coefficient.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &Samples<Tensor>,
+    window: &MemoryWindow<Tensor>,
+    (learning_rate, ent_coef): (Tensor, Tensor),
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { agent, opt_state } = train_state;
+    let loss = |agent: Agent<Tensor>| ppo_loss(&agent, batch, window, ent_coef, args);
+    let ((_, metrics), grads) = value_and_grad(loss)(agent.clone());
+    let grads = clip_grad_norm(grads, args.max_grad_norm);
+    // PyTorch's AdamW.
+    let adamw = Adam { weight_decay: 0.01, ..Adam::default() }.with_learning_rate(learning_rate);
+    let (agent, opt_state) = adamw.step(agent, grads, opt_state);
+    (TrainState { agent, opt_state }, metrics)
+}
+
+/// Returns the sample indices of the minibatches, each epoch in a random order of its own:
+/// `i32[update_epochs * num_minibatches, minibatch_size]`.
+fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
+    let keys = key.split_vec(args.update_epochs).into_iter();
+    let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.batch_size())).collect();
+    let minibatch_size = args.batch_size() / args.num_minibatches;
+    stack(&orders, 0).reshape([args.update_epochs * args.num_minibatches, minibatch_size])
+}
+
+/// Arguments of a gradient step besides the train state.
+#[derive(Debug, Clone, Tree)]
+pub struct Minibatch<T> {
+    /// Data of the update.
+    pub data: UpdateData<T>,
+    /// `i32[]`: index of this minibatch.
+    pub index: T,
+    /// `f32[]`: learning rate.
+    pub learning_rate: T,
+    /// `f32[]`: entropy coefficient.
+    pub ent_coef: T,
+}
+
+/// Results of a gradient step.
+type StepOutput<T> = (TrainState<T>, Metrics<T>);
+
+/// Gathers a minibatch with its memory windows and takes one gradient step on it; compiled as one
+/// program.
+pub fn minibatch_step(
+    train_state: TrainState<Tensor>,
+    minibatch: Minibatch<Tensor>,
+    args: &Args,
+) -> StepOutput<Tensor> {
+    let Minibatch { data, index, learning_rate, ent_coef } = minibatch;
+    let batch = gather_minibatch(data.samples, data.indices.take_mode(index, 0, IndexMode::Clip));
+    let window = memory_window(
+        data.stored_memories,
+        batch.memory_starts,
+        batch.episode_steps,
+        train_state.agent.memory_length,
+    );
+    gradient_step(train_state, &batch, &window, (learning_rate, ent_coef), args)
+}
+
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs, each a call of `step`;
+/// stops after an epoch whose last KL divergence exceeds `target_kl`. Returns the metrics of the
+/// last gradient step, with the mean `clipfrac` of all.
+fn run_epochs(
+    mut train_state: TrainState<Array>,
+    minibatch: &Minibatch<Array>,
+    step: impl Fn(TrainState<Array>, Minibatch<Array>) -> Result<StepOutput<Array>>,
+    args: &Args,
+) -> Result<StepOutput<Array>> {
+    let mut all_metrics: Vec<Metrics<Array>> = Vec::new();
+    for epoch in 0..args.update_epochs {
+        for k in 0..args.num_minibatches {
+            let index = Array::from((epoch * args.num_minibatches + k) as i32);
+            let (next_state, metrics) =
+                step(train_state, Minibatch { index, ..minibatch.clone() })?;
+            train_state = next_state;
+            all_metrics.push(metrics);
+        }
+        if let (Some(target_kl), Some(last)) = (args.target_kl, all_metrics.last())
+            && f64::from(last.approx_kl.item::<f32>()?) > target_kl
+        {
+            break;
+        }
+    }
+    let mut clipfrac = 0.0;
+    for metrics in &all_metrics {
+        clipfrac += metrics.clipfrac.item::<f32>()?;
+    }
+    let clipfrac = Array::from(clipfrac / all_metrics.len() as f32);
+    let last = all_metrics.pop().expect("at least one gradient step");
+    Ok((train_state, Metrics { clipfrac, ..last }))
+}
+
+/// Metrics of an update; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct UpdateMetrics<T> {
+    /// Metrics of the last gradient step.
+    pub last: Metrics<T>,
+    /// Explained variance of the values before the update.
+    pub explained_variance: T,
+}
+
+// ------------------------------------------------------------------------------------- training
+
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
+}
+
+/// Collects a rollout and makes the training data of it; compiled as one program. Also returns the
+/// mean value and the mean advantage.
+fn collect_samples(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, EpisodeStats<Tensor>, UpdateData<Tensor>, [Tensor; 2]) {
+    let (mut env_state, rollout, episodes) = collect_rollout(envs, agent, env_state, args);
+    let stored_memories = merge_time_and_env(rollout.stored_memories);
+    let (samples, explained_variance) = make_samples(rollout, args);
+    let (key, shuffle_key) = env_state.key.split();
+    env_state.key = key;
+    let indices = minibatch_indices(shuffle_key, args);
+    let means = [samples.values.mean(..), samples.advantages.mean(..)];
+    let data = UpdateData { samples, stored_memories, indices, explained_variance };
+    (env_state, episodes, data, means)
+}
+
+/// Creates environments, and returns them with the sizes of the network.
+fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, TrxlSizes)> {
+    let (pool, obs_kind, nvec) = pools::multi_discrete(args, num_envs, seed)?;
+    ensure(
+        args.reconstruction_coef == 0.0 || obs_kind == ObsKind::Frames,
+        "reconstruction-coef",
+        args.reconstruction_coef,
+        &format!("0 for observations that are no images, as those of {}", args.env_id),
+    )?;
+    let shape = pool.spec().observation.shape();
+    let limit = pool.spec().max_episode_steps;
+    let max_episode_steps = limit.map_or(MAX_EPISODE_STEPS, |limit| limit as usize);
+    Ok((pool, TrxlSizes { obs_kind, shape, nvec, max_episode_steps }))
+}
+
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
+///
+/// # Errors
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
+    let (handle, mut envs) = pool.xla()?;
+    if args.bootstrap_truncated {
+        envs = envs.with_final_obs()?;
+    }
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, agent_key) = key.split();
+        let train_state = init_train_state(agent_key, &sizes, args);
+        let (handle, first) = envs.reset(handle);
+        let window = train_state.agent.memory_length;
+        let memory = [args.num_envs, window, args.trxl_num_layers, args.trxl_dim];
+        let memory = zeros(memory, DType::F32);
+        let episode_steps = zeros([args.num_envs], DType::I32);
+        let env_state = EnvState { handle, obs: first.obs, episode_steps, memory, key };
+        RunnerState { train_state, env_state }
+    })
+    .with_mode(args.run.mode)
+    .named("ppo_trxl_init");
+    let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
+        .with_mode(args.run.mode)
+        .named("ppo_trxl_rollout");
+    let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, args))
+        .with_mode(args.run.mode)
+        .named("ppo_trxl_step")
+        .check_nans(args.run.check_nans);
+
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
+    while trainer.should_continue() {
+        let (learning_rate, ent_coef) = args.annealed(trainer.global_step());
+        let RunnerState { train_state, env_state } = state;
+        let (env_state, episodes, data, [value_mean, advantage_mean]) =
+            collect.call((train_state.agent.clone(), env_state))?;
+        let explained_variance = data.explained_variance.clone();
+        let minibatch = Minibatch {
+            data,
+            index: Array::from(0i32),
+            learning_rate: Array::from(learning_rate as f32),
+            ent_coef: Array::from(ent_coef as f32),
+        };
+        let step = |train_state, minibatch| step.call((train_state, minibatch));
+        let (train_state, last) = run_epochs(train_state, &minibatch, step, args)?;
+        state = RunnerState { train_state, env_state };
+        trainer.record(&episodes.to_vec()?, Some(&UpdateMetrics { last, explained_variance }))?;
+        trainer.log(&[
+            ("charts/learning_rate", learning_rate),
+            ("charts/entropy_coefficient", ent_coef),
+            ("episode/value_mean", f64::from(value_mean.item::<f32>()?)),
+            ("episode/advantage_mean", f64::from(advantage_mean.item::<f32>()?)),
+        ])?;
+        trainer.checkpoint_if_due(&state, &envs)?;
+    }
+    let compile_s = init.stats().seconds() + collect.stats().seconds() + step.stats().seconds();
+    trainer.finish(&state.train_state, compile_s)
+}
+
+/// Returns the policy of a saved model: the most likely action, the logits and the next state, `f32[1
+/// + W, B, layers dim]`: the step of the episode, then the memories of the last W steps.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
+    let agent = load_model(model, |key| init_train_state(key, &sizes, args))?.agent;
+    let (window, layers, dim) = (agent.memory_length, args.trxl_num_layers, args.trxl_dim);
+    let discrete = matches!(pool.spec().action, Space::Discrete { .. });
+    let act = move |agent: &Agent<Tensor>, obs: Tensor, state: Tensor| {
+        let batch = obs.dim(0);
+        let steps = state.index_axis(0, 0);
+        let episode_steps = steps.index_axis(-1, 0).to(DType::I32);
+        let memory = state.slice_axis(0, 1, window + 1).moveaxis(0, 1);
+        let memory = memory.reshape([batch, window, layers, dim]);
+        let output = agent.apply(obs, &env_window(memory, episode_steps));
+        let memory = remember(memory, output.memory).reshape([batch, window, layers * dim]);
+        let next_state = concatenate(&[(steps + 1.0).expand_dims(0), memory.moveaxis(0, 1)], 0);
+        let results = match discrete {
+            true => PolicyResults::from_categorical(output.policy.components[0].clone()),
+            false => PolicyResults::from_multi_categorical(output.policy),
+        };
+        results.with("next_state", next_state)
+    };
+    Ok(Policy::recurrent(pool, [window + 1, layers * dim], agent, act))
+}
