@@ -68,7 +68,14 @@ fn what_does_not_fit_is_refused_with_what_does() {
         look!(ddpg_continuous_action, dqn, dqn_atari);
         look!(iqn, qrdqn, ppg, ppo, ppo_anakin, ppo_anakin_gru);
         look!(ppo_atari, ppo_atari_envpool, ppo_atari_lstm, ppo_continuous_action, ppo_masked);
-        look!(ppo_pettingzoo_ma_atari, ppo_rnd_envpool, ppo_self_play, pqn, pqn_atari_envpool);
+        look!(
+            ppo_pettingzoo_ma_atari,
+            ppo_rnd_envpool,
+            ppo_self_play,
+            ppo_trxl,
+            pqn,
+            pqn_atari_envpool
+        );
         look!(pqn_atari_envpool_lstm, qdagger_dqn_atari);
         look!(rainbow_atari, rpo_continuous_action, sac_atari, sac_continuous_action);
         look!(td3_continuous_action);

@@ -25,6 +25,7 @@ mod ppo_masked;
 mod ppo_pettingzoo_ma_atari;
 mod ppo_rnd_envpool;
 mod ppo_self_play;
+mod ppo_trxl;
 mod pqn;
 mod pqn_atari_envpool;
 mod pqn_atari_envpool_lstm;

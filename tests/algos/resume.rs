@@ -8,8 +8,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use podracer::algos::{
-    c51, c51_atari, dqn, dqn_atari, iqn, pqn, pqn_atari_envpool, qdagger_dqn_atari, qrdqn,
-    rainbow_atari, sac_atari,
+    c51, c51_atari, dqn, dqn_atari, iqn, ppo_trxl, pqn, pqn_atari_envpool, qdagger_dqn_atari,
+    qrdqn, rainbow_atari, sac_atari,
 };
 use podracer::rl::{Algorithm, Summary};
 
@@ -30,6 +30,7 @@ fn train_by_name(name: &str, flags: &[&str]) -> Summary {
         "dqn" => train::<dqn::Args>(flags),
         "dqn_atari" => train::<dqn_atari::Args>(flags),
         "iqn" => train::<iqn::Args>(flags),
+        "ppo_trxl" => train::<ppo_trxl::Args>(flags),
         "pqn" => train::<pqn::Args>(flags),
         "pqn_atari_envpool" => train::<pqn_atari_envpool::Args>(flags),
         "qdagger_dqn_atari" => train::<qdagger_dqn_atari::Args>(flags),
@@ -146,6 +147,16 @@ fn iqn_resumes() {
 fn pqn_resumes() {
     let flags = ["--total-timesteps=30000", "--checkpoint-frequency=500"];
     resumes_as_if_uninterrupted("pqn", &flags);
+}
+
+/// Checkpoints lie within episodes, whose memories they hold.
+#[test]
+fn ppo_trxl_resumes() {
+    let flags =
+        ["--env-id=ProofofMemory-v0", "--total-timesteps=1600", "--checkpoint-frequency=40"];
+    let more = ["--num-envs=2", "--num-steps=10", "--num-minibatches=2", "--update-epochs=1"];
+    let small = ["--trxl-num-layers=2", "--trxl-dim=8", "--trxl-memory-length=4"];
+    resumes_as_if_uninterrupted("ppo_trxl", &[&flags[..], &more, &small].concat());
 }
 
 /// Boards, with a buffer that wraps around.

@@ -151,7 +151,7 @@ fn flags_without_effect_say_so_once() {
 #[test]
 fn scripts_that_are_not_here_say_what_is() {
     for (script, expected) in [
-        ("cleanrl/ppo_trxl.py", "no algorithm ppo_trxl: transformers are not here; ppo_atari_lstm"),
+        ("cleanrl/ppo_procgen.py", "no algorithm ppo_procgen: Procgen is not here; ppo_atari"),
         ("ppo_atari_multigpu", "no algorithm ppo_atari_multigpu: cleanba_ppo trains on several"),
         ("no/such.py", "no algorithm no/such.py; there are a2c, "),
     ] {

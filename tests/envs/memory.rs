@@ -113,7 +113,8 @@ fn states_are_saved_and_restored() {
             EnvPool::make(id, PoolOptions { num_envs: 1, ..Default::default() }).unwrap();
         pool.reset().unwrap();
         let step = |pool: &mut EnvPool, t: i32| {
-            let action = if id == "ProofofMemory-v0" { t % 2 } else { [2, 2, 1, 2][t as usize % 4] };
+            let action =
+                if id == "ProofofMemory-v0" { t % 2 } else { [2, 2, 1, 2][t as usize % 4] };
             let batch = pool.step(&[action]).unwrap();
             (batch.obs_row::<u8>(0).to_vec(), batch.reward().to_vec())
         };
@@ -125,7 +126,8 @@ fn states_are_saved_and_restored() {
     }
     let mut corridor = ProofOfMemory::v0();
     assert!(corridor.restore(b"{\"cell\":6,\"left_rewards\":true,\"shown\":0}").is_err());
-    let mut board = MiniGridMemory::new("MiniGrid-MemoryS7-v0", MiniGridOptions::default()).unwrap();
+    let mut board =
+        MiniGridMemory::new("MiniGrid-MemoryS7-v0", MiniGridOptions::default()).unwrap();
     // In a wall, beyond the board, and a direction that does not exist.
     for (x, y, direction) in [(4, 2, 0), (9, 9, 0), (1, 3, 4)] {
         let state = format!(

@@ -58,6 +58,7 @@ fn small(algo: &str) -> Vec<String> {
     let flags: &[&str] = match algo {
         "ppo_masked" => &["--env-id", "Harvest-v0"],
         "ppo_self_play" => &["--env-id", "ConnectFour-v0"],
+        "ppo_trxl" => &["--env-id", "ProofofMemory-v0", "--num-envs", "4", "--num-steps", "32"],
         name if name.contains("continuous") => &["--env-id", "Pendulum-v1"],
         name if name.contains("atari") || name.contains("rnd") || name == "ppg" => {
             &["--env-id", "MinAtar/Breakout-v1"]
