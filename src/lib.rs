@@ -213,6 +213,7 @@ mod watch;
 pub use array::Array;
 pub use error::{Error, Result};
 pub use jit::{Jit, Mode, eager, effects_barrier, eval_shape, interpret, jit, make_program};
+pub use num_complex::Complex;
 pub use pmap::{
     Pmap, Sharded, ShardedJit, device_get, device_put, device_put_sharded, devices, make_mesh,
     pmap, pmap_with_mode, replicate, shard, sharded_jit, unreplicate, unshard,
@@ -236,7 +237,7 @@ pub use trace::ops::{
 };
 pub use trace::remat::{RematPolicy, checkpoint, checkpoint_name, checkpoint_with};
 pub use trace::shard_map::{shard_map, with_sharding_constraint};
-pub use trace::transpose::{grad, value_and_grad, vjp};
+pub use trace::transpose::{grad, grad_holomorphic, value_and_grad, vjp};
 pub use trace::vmap::{vmap_axis, vmap_axis_with};
 pub use trace::{Axis, DType, Literal, LoadedProgram, Program, Shape, Tensor, TensorType, vmap};
 pub use tree::Tree;

@@ -50,9 +50,9 @@ def trailing(eqn, i=0):
 # ---- Elementwise -------------------------------------------------------------------------------
 
 UNARY = """abs acos acosh asin asinh atanh bessel_i0e bessel_i1e cbrt ceil cos cosh digamma erf erfc
-erf_inv exp expm1 floor is_finite lgamma log log1p logistic neg not rsqrt sign sin sinh sqrt tan
+erf_inv exp expm1 floor imag is_finite lgamma log log1p logistic neg not real rsqrt sign sin sinh sqrt tan
 tanh"""
-BINARY = """add sub mul div rem max min atan2 and or xor shift_left shift_right_logical
+BINARY = """add sub mul div rem max min atan2 complex and or xor shift_left shift_right_logical
 shift_right_arithmetic"""
 COMPARE = "eq ne lt le gt ge"
 
@@ -64,6 +64,18 @@ def unary(t, eqn, xs):
         one = t.constant(np.ones((), eqn.invars[0].aval.dtype))
         return xs[0] if name == "abs" else binary_op(t, "min", [xs[0], one], out(eqn))
     return t.one(name, xs, *out(eqn))
+
+
+@rule("conj")
+def conj(t, eqn, xs):
+    dtype, shape = out(eqn)
+    return t.one("conj", [t.convert(xs[0], dtype)], dtype, shape)
+
+
+@rule("fft")
+def fft(t, eqn, xs):
+    kind, lengths = eqn.params["fft_type"].name.lower(), eqn.params["fft_lengths"]
+    return t.one(f"{kind}[lengths={list_text(lengths)}]", xs, *out(eqn))
 
 
 def binary_op(t, name, xs, ty):

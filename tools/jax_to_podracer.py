@@ -27,7 +27,7 @@ from jax.extend import core
 DTYPES = {
     "bool": "bool", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8",
     "uint16": "u16", "uint32": "u32", "uint64": "u64", "float16": "f16", "bfloat16": "bf16",
-    "float32": "f32", "float64": "f64",
+    "float32": "f32", "float64": "f64", "complex64": "c64", "complex128": "c128",
 }
 FLOATS = {"f16", "bf16", "f32", "f64"}
 # Elements of a constant that are written as decimals; more are written as bits.
@@ -92,6 +92,9 @@ def element_text(x):
     """An element of an array as text that reads back as the same bits."""
     if x.dtype == np.bool_:
         return "true" if x else "false"
+    if jax.dtypes.issubdtype(x.dtype, np.complexfloating):
+        real, imag = element_text(x.real), element_text(x.imag)
+        return f"{real}{'' if imag.startswith('-') else '+'}{imag}j"
     if not jax.dtypes.issubdtype(x.dtype, np.floating):
         return str(int(x))
     if np.isnan(x):
@@ -106,8 +109,8 @@ def element_text(x):
 def bits(array):
     """The bytes of each element as hexadecimal digits, the highest first."""
     size = array.dtype.itemsize
-    words = np.ascontiguousarray(array).reshape(-1).view(f"uint{8 * size}")
-    return words.astype(f">u{size}").tobytes().hex()
+    words = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, size)
+    return (words[:, ::-1] if sys.byteorder == "little" else words).tobytes().hex()
 
 
 class Line(NamedTuple):

@@ -124,7 +124,7 @@ impl EagerRun<'_> {
             op => self.launch(op, operands)?,
         };
         if let Some(check) = self.check
-            && results.iter().any(|result| result.dtype().is_float())
+            && results.iter().any(|result| result.dtype().is_inexact())
         {
             let literals = |arrays: &[Array]| -> Result<Vec<Literal>> {
                 arrays.iter().map(Array::to_literal).collect()

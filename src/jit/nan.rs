@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use half::{bf16, f16};
+use num_complex::Complex;
 
 use crate::error::{Error, Loc, Result};
 use crate::trace::eval::{control, eval_op};
@@ -33,6 +34,8 @@ fn first_nan(value: &Literal) -> Option<usize> {
         DType::BF16 => find(bytes, bf16::is_nan),
         DType::F32 => find(bytes, f32::is_nan),
         DType::F64 => find(bytes, f64::is_nan),
+        DType::C64 => find(bytes, |z: Complex<f32>| z.re.is_nan() || z.im.is_nan()),
+        DType::C128 => find(bytes, |z: Complex<f64>| z.re.is_nan() || z.im.is_nan()),
         DType::Bool
         | DType::I8
         | DType::I16

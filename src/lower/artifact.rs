@@ -295,7 +295,7 @@ fn unsealed(bytes: &[u8]) -> Result<&[u8], Fault> {
 }
 
 /// Numbers of JAX's element types that are element types here.
-const DTYPES: [(u8, DType); 13] = [
+const DTYPES: [(u8, DType); 15] = [
     (0, DType::Bool),
     (1, DType::I8),
     (2, DType::I16),
@@ -308,6 +308,8 @@ const DTYPES: [(u8, DType); 13] = [
     (9, DType::F16),
     (10, DType::F32),
     (11, DType::F64),
+    (12, DType::C64),
+    (13, DType::C128),
     (14, DType::BF16),
 ];
 
@@ -348,7 +350,6 @@ fn read_type(aval: &AbstractValue<'_>) -> Result<TensorType, String> {
     let number = aval.dtype().unwrap_or(0);
     let Some((_, dtype)) = DTYPES.iter().find(|(n, _)| *n == number) else {
         let name = match number {
-            12 | 13 => "complex numbers",
             15 | 16 => "integers of 4 bits",
             22 => "float0",
             17..=21 | 23..=26 => "floats of 8 or fewer bits",

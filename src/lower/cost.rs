@@ -57,6 +57,11 @@ pub(super) fn operations(program: &Program, equation: &Equation) -> usize {
             let kernel = program.ty(equation.inputs[1]);
             2 * out * kernel.numel() / kernel.shape[dims.rhs_spec[0]].max(1)
         }
+        // Five operations for each element and halving, by Cooley and Tukey.
+        Op::Fft(fft) => {
+            let count: usize = fft.lengths.iter().product();
+            5 * out * count.max(2).ilog2() as usize
+        }
         // Twenty rounds of adding, rotating and mixing.
         Op::Threefry => 100 * out,
         // Functions of an element, sums of many: some operations for each.
@@ -124,7 +129,11 @@ pub fn inline_operations(program: &Program) -> usize {
             Op::Threefry => 0,
             Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Clamp => out,
             Op::Convert { .. } | Op::Scatter(_) | Op::Conv(_) | Op::Sort { .. } => out,
-            Op::Cholesky | Op::TriangularSolve(_) | Op::Collective(_) | Op::Name(_) => out,
+            Op::Fft(_)
+            | Op::Cholesky
+            | Op::TriangularSolve(_)
+            | Op::Collective(_)
+            | Op::Name(_) => out,
             Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) | Op::Remat(_) => out,
             Op::Callback(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_) => out,
         };

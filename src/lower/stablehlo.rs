@@ -319,7 +319,7 @@ impl<'a> Emitter<'a> {
                 self.op(format_args!("stablehlo.iota dim = {axis} : {}", Ty(result)))
             }
             Op::Unary(unary) => self.unary(*unary, x[0], tys[0]),
-            Op::Binary(binary) => self.binary(*binary, x[0], x[1], result),
+            Op::Binary(binary) => self.binary(*binary, x[0], x[1], tys[0]),
             Op::Compare(compare) => self.compare(*compare, x[0], x[1], tys[0]),
             Op::Select => self.select(x[0], x[1], x[2], tys[0], tys[1]),
             Op::Clamp => {
@@ -373,6 +373,7 @@ impl<'a> Emitter<'a> {
                 self.constant(&Literal::filled(result.clone(), 0.0))
             }
             Op::Conv(dims) => self.conv(dims, x, tys, result),
+            Op::Fft(op) => self.fft(op, x[0], tys[0], result),
             Op::Cholesky => self.cholesky(x[0], result),
             Op::TriangularSolve(op) => self.triangular_solve(op, x, tys, result),
             Op::Reduce { op, axes } => self.reduce(*op, x[0], tys[0], axes, result),

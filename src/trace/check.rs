@@ -7,6 +7,7 @@ mod control;
 mod conv;
 mod custom;
 mod dot;
+mod fft;
 mod gather;
 mod linalg;
 pub(crate) mod problem;
@@ -19,7 +20,7 @@ pub(crate) use self::gather::gather_of_scatter;
 use self::problem::ensure;
 pub(crate) use self::problem::is_permutation;
 pub use self::problem::{Problem, Types};
-use super::op::{BinaryOp, CustomJvpOp, Domain, Fact, Op, Rule, UnaryOp};
+use super::op::{BinaryOp, CompareOp, CustomJvpOp, Domain, Op, Rule, UnaryOp};
 use super::program::Program;
 use super::types::{DType, Shape, TensorType};
 
@@ -49,8 +50,11 @@ fn infer_types(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
         }
         Op::Unary(unary) => one(infer_unary(*unary, inputs[0])?),
         Op::Binary(binary) => one(infer_binary(*binary, inputs[0], inputs[1])?),
-        Op::Compare(_) => {
+        Op::Compare(op) => {
             same_types(inputs[0], inputs[1])?;
+            if !matches!(op, CompareOp::Eq | CompareOp::Ne) {
+                ordered(inputs[0])?;
+            }
             one(TensorType::new(DType::Bool, &inputs[0].shape))
         }
         Op::Select => {
@@ -80,6 +84,7 @@ fn infer_types(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
                 "the bounds {low} and {high} must have the type of the operand {x}"
             );
             ensure!(x.dtype != DType::Bool, [1], "is not defined for bool");
+            ordered(x)?;
             one(x.clone())
         }
         Op::Convert { dtype } => one(TensorType::new(*dtype, &inputs[0].shape)),
@@ -189,6 +194,7 @@ fn infer_types(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
         Op::Scatter(dims) => one(gather::infer_scatter(dims, inputs[0], inputs[1], inputs[2])?),
         Op::Dot(dims) => one(dot::infer(dims, inputs[0], inputs[1])?),
         Op::Conv(dims) => one(conv::infer(dims, inputs[0], inputs[1])?),
+        Op::Fft(op) => one(fft::infer(op, inputs[0])?),
         Op::Cholesky => one(linalg::infer_cholesky(inputs[0])?),
         Op::TriangularSolve(op) => one(linalg::infer_triangular_solve(op, inputs[0], inputs[1])?),
         Op::Reduce { op, axes } => {
@@ -206,6 +212,7 @@ fn infer_types(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
             ensure!(*axis < x.rank(), [0], "axis {axis} is out of bounds for {x}");
             ensure!(x.shape[*axis] > 0, [0], "axis {axis} of {x} is empty");
             ensure!(x.dtype != DType::Bool, [0], "is not defined for bool");
+            ordered(x)?;
             one(TensorType::new(DType::I32, x.shape.without_axis(*axis)))
         }
         Op::Sort { axis } => {
@@ -216,6 +223,7 @@ fn infer_types(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
                 "axis {axis} is out of bounds for {}",
                 inputs[0]
             );
+            ordered(inputs[0])?;
             for (i, other) in inputs.iter().enumerate() {
                 ensure!(
                     other.shape == inputs[0].shape,
@@ -271,7 +279,7 @@ fn arity(op: &Op) -> Option<usize> {
         | Op::Name(_) => Some(1),
         Op::Binary(_) | Op::Compare(_) | Op::Pad { .. } | Op::Gather(_) => Some(2),
         Op::Dot(_) | Op::Conv(_) | Op::TriangularSolve(_) => Some(2),
-        Op::Cholesky => Some(1),
+        Op::Cholesky | Op::Fft(_) => Some(1),
         Op::Select | Op::Clamp | Op::Scatter(_) => Some(3),
         Op::Threefry => Some(4),
         Op::Concat { .. }
@@ -294,11 +302,14 @@ fn infer_unary(op: UnaryOp, x: &TensorType) -> Result<TensorType, Problem> {
     let domain = op.domain();
     let wanted = match domain {
         Domain::Floats => "takes floats, got",
-        Domain::Numbers | Domain::Bits | Domain::Integers => "is not defined for",
+        Domain::Inexact => "takes floats and complex numbers, got",
+        Domain::Complex => "takes complex numbers, got",
+        Domain::Numbers | Domain::Reals | Domain::Parts | Domain::Bits | Domain::Integers => {
+            "is not defined for"
+        }
     };
     ensure!(domain.contains(x.dtype), [0], "{wanted} {x}; convert it with .to(dtype) first");
-    let dtype = if op.is(Fact::Predicate) { DType::Bool } else { x.dtype };
-    Ok(TensorType::new(dtype, &x.shape))
+    Ok(TensorType::new(op.result(x.dtype), &x.shape))
 }
 
 fn infer_binary(op: BinaryOp, lhs: &TensorType, rhs: &TensorType) -> Result<TensorType, Problem> {
@@ -309,7 +320,17 @@ fn infer_binary(op: BinaryOp, lhs: &TensorType, rhs: &TensorType) -> Result<Tens
         [0, 1],
         "is not defined for {dtype}: lhs {lhs}, rhs {rhs}; convert with .to(dtype) first"
     );
-    Ok(lhs.clone())
+    Ok(TensorType::new(op.result(dtype), &lhs.shape))
+}
+
+/// Refuses complex numbers, which have no order.
+fn ordered(x: &TensorType) -> Result<(), Problem> {
+    ensure!(
+        !x.dtype.is_complex(),
+        [0],
+        "complex numbers have no order, got {x}; compare .abs(), .real() or .imag()"
+    );
+    Ok(())
 }
 
 fn same_types(lhs: &TensorType, rhs: &TensorType) -> Result<(), Problem> {
@@ -325,6 +346,11 @@ fn same_types(lhs: &TensorType, rhs: &TensorType) -> Result<(), Problem> {
 /// Narrower elements are parts of a wider one along a last axis.
 fn infer_bitcast(x: &TensorType, dtype: DType) -> Result<TensorType, Problem> {
     let (from, to) = (x.dtype.size(), dtype.size());
+    ensure!(
+        !x.dtype.is_complex() && !dtype.is_complex(),
+        [0],
+        "not defined between {x} and {dtype}; take .real() and .imag()"
+    );
     ensure!(
         dtype != DType::Bool && (x.dtype != DType::Bool || from == to),
         [0],

@@ -11,9 +11,11 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod complex;
 pub(crate) mod control;
 mod dot;
 mod elementwise;
+mod fft;
 mod gamma;
 mod gather;
 mod linalg;
@@ -184,6 +186,7 @@ pub fn eval_op(op: &Op, inputs: &[Literal]) -> Vec<Literal> {
         Op::Scatter(dims) => vec![gather::scatter(dims, &inputs[0], &inputs[1], &inputs[2])],
         Op::Dot(dims) => vec![dot::dot(dims, &inputs[0], &inputs[1], &types[0])],
         Op::Conv(dims) => vec![dot::conv(dims, &inputs[0], &inputs[1], &types[0])],
+        Op::Fft(op) => vec![fft::fft(op, &inputs[0], &types[0])],
         Op::Cholesky => one(linalg::cholesky),
         Op::TriangularSolve(op) => vec![linalg::triangular_solve(op, &inputs[0], &inputs[1])],
         Op::Reduce { op, axes } => vec![reduce::reduce(*op, &inputs[0], axes, &types[0])],

@@ -27,7 +27,7 @@ use self::tangent::{Mode, Tangents};
 pub(crate) use self::tangent::{add_tangents, instantiate};
 use super::control::types_of;
 use super::op::{BinaryOp, Op, ReduceOp, ScatterKind, UnaryOp};
-use super::ops::{polygamma, where_, zeros_like};
+use super::ops::{complex, polygamma, where_, zeros_like};
 use super::program::{Equation, Program, Var};
 use super::tensor::{Tensor, Tensors, at_line, bind, bind1, fail_op, trace_tree};
 use super::types::DType;
@@ -124,6 +124,7 @@ fn jvp_equation(
             let operands: Vec<Tensor> = [t].into_iter().chain(x[1..].iter().copied()).collect();
             same(&operands)
         },
+        Op::Fft(_) => &|_| t[0].and_then(|t| same(&[t])),
         Op::Gather(_) => &|_| t[0].and_then(|t| same(&[t, x[1]])),
 
         // Linear in several operands at once.
@@ -170,7 +171,7 @@ fn jvp_equation(
     };
     let outputs = bind(op.clone(), x, at);
     let y = outputs[0];
-    let tangent = if y.dtype().is_float() { tangent(y) } else { None };
+    let tangent = if y.dtype().is_inexact() { tangent(y) } else { None };
     let tangents = Tangents::from_elem(tangent, outputs.len());
     (outputs, tangents)
 }
@@ -180,7 +181,11 @@ fn jvp_equation(
 fn jvp_unary(op: UnaryOp, x: Tensor, y: Tensor, t: Tensor) -> Option<Tensor> {
     Some(match op {
         UnaryOp::Neg => -t,
+        UnaryOp::Abs if x.dtype().is_complex() => slope_of_size(x, y, t),
         UnaryOp::Abs => where_(x.ge(0.0), t, -t),
+        UnaryOp::Real => t.real(),
+        UnaryOp::Imag => t.imag(),
+        UnaryOp::Conj => t.conj(),
         UnaryOp::Exp => t * y,
         UnaryOp::Expm1 => t * (y + 1.0),
         UnaryOp::Log => t / x,
@@ -211,6 +216,12 @@ fn jvp_unary(op: UnaryOp, x: Tensor, y: Tensor, t: Tensor) -> Option<Tensor> {
         UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round => return None,
         UnaryOp::IsFinite | UnaryOp::Not => return None,
     })
+}
+
+/// The tangent of `y = |x|` of complex numbers: the part of `t` in the direction of `x`, and 0 at 0.
+fn slope_of_size(x: Tensor, y: Tensor, t: Tensor) -> Tensor {
+    let size = where_(y.eq(0.0), 1.0, y).to(x.dtype());
+    (t * (x.conj() / size)).real()
 }
 
 /// The slope of `y = bessel_i1e(x)`: 1/2 at 0, where `y / x` has no value.
@@ -268,6 +279,10 @@ fn jvp_binary(
             }
             tb.map(|t| t * polygamma(a + 1.0, b))
         }
+        BinaryOp::Complex => {
+            let parts = [instantiate(ta, a), instantiate(tb, b)];
+            (ta.is_some() || tb.is_some()).then(|| complex(parts[0], parts[1]))
+        }
         BinaryOp::And
         | BinaryOp::Or
         | BinaryOp::Xor
@@ -285,11 +300,13 @@ fn share(a: Tensor, b: Tensor) -> Tensor {
     where_(a.gt(b), super::ops::ones_like(a), tie)
 }
 
-/// Ends the trace with an error unless `dtype` is a float: only floats carry derivatives.
-pub(crate) fn expect_float(name: &str, path: &Path<'_>, dtype: DType) {
-    if !dtype.is_float() {
+/// Ends the trace with an error unless `dtype` is of floats or complex numbers: only they carry
+/// derivatives.
+pub(crate) fn expect_inexact(name: &str, path: &Path<'_>, dtype: DType) {
+    if !dtype.is_inexact() {
         let problem = format!(
-            "{} has element type {dtype}, and only floats can be differentiated. Let the closure \
+            "{} has element type {dtype}, and only floats and complex numbers can be \
+             differentiated. Let the closure \
              capture it instead of taking it as an argument, or convert it with .to(DType::F32)",
             tree::path_of("argument", path)
         );
@@ -311,7 +328,7 @@ pub(crate) fn check_tangents<A: Tree<Tensor>>(name: &str, primals: &A, tangents:
         let mut given = given.iter();
         primals.visit_leaves(&Path::ROOT, &mut |path, primal| {
             let (ty, tangent) = (primal.ty(), given.next().expect("equal structures").ty());
-            expect_float(name, path, ty.dtype);
+            expect_inexact(name, path, ty.dtype);
             if ty != tangent {
                 let path = tree::path_of("argument", path);
                 let problem = format!(
@@ -366,7 +383,8 @@ mod tests {
                 assert_eq!(jvp_unary(op, x, y, x).is_none(), op.is(Fact::Flat), "{op:?}");
                 y
             };
-            let dtype = if op.domain().contains(DType::F32) { DType::F32 } else { DType::Bool };
+            let fits = |dtype: &DType| op.domain().contains(*dtype);
+            let dtype = [DType::F32, DType::C64, DType::Bool].into_iter().find(fits).unwrap();
             let x = Literal::filled(TensorType::new(dtype, [2]), 1.0);
             interpret::<Tensor, Tensor>(x, flat).unwrap();
         }

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use super::control::types_of;
-use super::jvp::{check_tangents, expect_float, forwards, linearize_program};
+use super::jvp::{check_tangents, expect_inexact, forwards, linearize_program};
 use super::op::Op;
 use super::ops::zeros_like;
 use super::program::Program;
@@ -21,7 +21,7 @@ pub fn linearize<A: Tree<Tensor>, B: Tree<Tensor>>(
     let at = Location::caller();
     at_line(at, || {
         primals
-            .visit_leaves(&Path::ROOT, &mut |path, x| expect_float("linearize", path, x.dtype()));
+            .visit_leaves(&Path::ROOT, &mut |path, x| expect_inexact("linearize", path, x.dtype()));
     });
     let (traced, template) = trace_tree::<A, B>("linearize", at, &types_of(&primals), f);
     let mut values = tree::leaves(&primals);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytemuck::{CheckedBitPattern, NoUninit, Pod, Zeroable};
 use half::{bf16, f16};
 use ndarray::{ArrayD, ArrayView, Dimension, IxDyn};
+use num_complex::Complex;
 
 use super::types::{DType, Shape, TensorType};
 use crate::error::{Error, Result};
@@ -16,7 +17,8 @@ use crate::tree::Leaf;
 /// A Rust type that can be an element of a tensor.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an element type of tensors",
-    note = "element types are bool, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32 and f64"
+    note = "element types are bool, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64, \
+            Complex<f32> and Complex<f64>"
 )]
 pub trait Element: NoUninit + CheckedBitPattern + PartialEq + fmt::Debug + Send + Sync {
     /// The element type of this Rust type.
@@ -30,7 +32,8 @@ macro_rules! elements {
 }
 elements!(
     bool => Bool, i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32,
-    u64 => U64, f16 => F16, bf16 => BF16, f32 => F32, f64 => F64,
+    u64 => U64, f16 => F16, bf16 => BF16, f32 => F32, f64 => F64, Complex<f32> => C64,
+    Complex<f64> => C128,
 );
 
 /// Runs `$body` with the type alias `$T` bound to the Rust type of `$dtype`.
@@ -91,6 +94,14 @@ macro_rules! with_element {
                 type $T = f64;
                 $body
             }
+            $crate::trace::types::DType::C64 => {
+                type $T = $crate::Complex<f32>;
+                $body
+            }
+            $crate::trace::types::DType::C128 => {
+                type $T = $crate::Complex<f64>;
+                $body
+            }
         }
     };
 }
@@ -139,7 +150,7 @@ impl AsMut<[u8]> for AlignedBytes {
 #[derive(Clone)]
 enum Data {
     /// One element that is repeated.
-    Splat([u8; 8]),
+    Splat([u8; 16]),
     Dense(Arc<AlignedBytes>),
 }
 
@@ -165,7 +176,7 @@ impl Literal {
 
     /// A literal whose elements are all `element`.
     pub fn splat<T: Element>(shape: impl Into<Shape>, element: T) -> Literal {
-        let mut bytes = [0; 8];
+        let mut bytes = [0; 16];
         bytes[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&element));
         Literal { ty: TensorType::new(T::DTYPE, shape), data: Data::Splat(bytes) }
     }
@@ -188,6 +199,8 @@ impl Literal {
             DType::BF16 => Literal::splat(shape, bf16::from_f64(value)),
             DType::F32 => Literal::splat(shape, value as f32),
             DType::F64 => Literal::splat(shape, value),
+            DType::C64 => Literal::splat(shape, Complex::new(value as f32, 0.0)),
+            DType::C128 => Literal::splat(shape, Complex::new(value, 0.0)),
         }
     }
 
@@ -205,6 +218,7 @@ impl Literal {
             // Conversions of 64 bits saturate by themselves.
             DType::U64 | DType::I64 => value,
             DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => value,
+            DType::C64 | DType::C128 => value,
         };
         Literal::filled(ty, value)
     }
@@ -265,7 +279,7 @@ impl Literal {
         })
     }
 
-    /// The one element as a number, if the literal was made as a splat.
+    /// The one element as a number, if the literal was made as a splat of a real number.
     pub(crate) fn splat_value(&self) -> Option<f64> {
         match &self.data {
             Data::Dense(_) => None,
@@ -283,6 +297,8 @@ impl Literal {
                 DType::BF16 => self.as_splat::<bf16>()?.to_f64(),
                 DType::F32 => self.as_splat::<f32>()? as f64,
                 DType::F64 => self.as_splat::<f64>()?,
+                DType::C64 => real(self.as_splat::<Complex<f32>>()?)?.into(),
+                DType::C128 => real(self.as_splat::<Complex<f64>>()?)?,
             }),
         }
     }
@@ -372,7 +388,8 @@ impl Literal {
         )))
     }
 
-    /// The elements as `f64`, in row-major order, whatever their type. For tests and messages.
+    /// The elements as `f64`, in row-major order, whatever their type: of complex numbers the real
+    /// and the imaginary part of each in turn. For tests and messages.
     pub fn to_f64_vec(&self) -> Vec<f64> {
         let dense = self.clone().dense();
         match self.ty.dtype {
@@ -389,8 +406,21 @@ impl Literal {
             DType::BF16 => dense.as_slice::<bf16>().iter().map(|x| x.to_f64()).collect(),
             DType::F32 => dense.as_slice::<f32>().iter().map(|&x| x as f64).collect(),
             DType::F64 => dense.as_slice::<f64>().to_vec(),
+            DType::C64 => {
+                let parts = |z: &Complex<f32>| [z.re.into(), z.im.into()];
+                dense.as_slice::<Complex<f32>>().iter().flat_map(parts).collect()
+            }
+            DType::C128 => {
+                dense.as_slice::<Complex<f64>>().iter().flat_map(|z| [z.re, z.im]).collect()
+            }
         }
     }
+}
+
+/// The number, if its imaginary part is +0.
+fn real<F: Pod + Zeroable>(z: Complex<F>) -> Option<F> {
+    let is_zero = bytemuck::bytes_of(&z.im).iter().all(|&byte| byte == 0);
+    is_zero.then_some(z.re)
 }
 
 impl PartialEq for Literal {
@@ -453,6 +483,7 @@ macro_rules! literal_from {
     )*};
 }
 literal_from!(bool, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64);
+literal_from!(Complex<f32>, Complex<f64>);
 
 impl<T: Element, D: Dimension> From<ndarray::Array<T, D>> for Literal {
     fn from(array: ndarray::Array<T, D>) -> Literal {

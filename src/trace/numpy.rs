@@ -6,10 +6,12 @@
 
 mod activations;
 mod bits;
+mod complex;
 mod cumulative;
 mod eigen;
 mod einsum;
 mod elementary;
+mod fft;
 mod filters;
 mod frequencies;
 mod hypergeometric;
@@ -36,6 +38,10 @@ mod window;
 pub use bits::BitOrder;
 pub use eigen::{eigh, eigvalsh, lstsq, matrix_rank, pinv, svd, svdvals};
 pub use einsum::{einsum, tensordot};
+pub use fft::{
+    FftNorm, fft, fft2, fftn, hfft, ifft, ifft2, ifftn, ihfft, irfft, irfft2, irfftn, rfft, rfft2,
+    rfftn,
+};
 pub use filters::{bartlett, blackman, geomspace, hamming, hanning, kaiser, logspace};
 pub use frequencies::{fftfreq, rfftfreq};
 pub use hypergeometric::{bessel_jn, hyp1f1, hyp2f1};

@@ -13,6 +13,7 @@ mod collective;
 mod dims;
 mod elementwise;
 mod facts;
+mod fft;
 mod precision;
 mod sharding;
 
@@ -31,6 +32,7 @@ pub use self::elementwise::{
     ArgOp, BinaryOp, CompareOp, Domain, Fact, Linearity, ReduceOp, UnaryOp,
 };
 pub(crate) use self::facts::{Structure, StructureMut, TangentFlow};
+pub use self::fft::{FftKind, FftOp};
 pub use self::precision::Precision;
 pub use self::sharding::{ShardingKind, ShardingOp};
 use super::literal::Literal;
@@ -220,6 +222,8 @@ pub enum Op {
     /// A general convolution of `lhs` by the kernel `rhs` (a correlation, as in all of machine
     /// learning).
     Conv(ConvDims),
+    /// A discrete Fourier transform of the last axes.
+    Fft(FftOp),
     /// The lower triangular L with `L L^T = x`, of symmetric matrices in the last two axes; NaN
     /// in the triangle where there is none. Only the lower triangle of `x` is read.
     Cholesky,
@@ -280,8 +284,8 @@ pub enum Op {
 }
 
 /// A function and its derivative. `jvp` takes constants, arguments and a tangent for each argument,
-/// and gives results and a tangent for each result. Tangents of values that are not floats are
-/// zeros on the way in and dropped on the way out.
+/// and gives results and a tangent for each result. Tangents of values that are neither floats nor
+/// complex are zeros on the way in and dropped on the way out.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CustomJvpOp {
     /// The function, of constants and arguments.
@@ -427,6 +431,7 @@ impl Op {
             Op::Scatter(dims) => dims.kind.name(),
             Op::Dot(_) => "dot",
             Op::Conv(_) => "conv",
+            Op::Fft(fft) => fft.kind.name(),
             Op::Cholesky => "cholesky",
             Op::TriangularSolve(_) => "triangular_solve",
             Op::Reduce { op, .. } => op.name(),

@@ -6,9 +6,11 @@
 //! they are combined with. Axes are `isize`; negative ones count from the end.
 
 mod collective;
+mod complex;
 mod convolution;
 mod create;
 mod elementwise;
+mod fourier;
 mod index;
 mod linalg;
 mod precision;
@@ -21,11 +23,13 @@ pub use collective::{
     all_gather, all_gather_tiled, all_to_all, axis_index, axis_size, pmax, pmean, pmin, ppermute,
     psum, psum_scatter, psum_scatter_tiled,
 };
+pub use complex::complex;
 pub use convolution::{
     ConvGeneralDilated, ConvTranspose, DimensionNumbers, conv_general_dilated, conv_transpose,
 };
 pub use create::*;
 pub use elementwise::{Operand, div, logaddexp, where_};
+pub use fourier::fft;
 pub(crate) use index::wide;
 pub use index::{IndexMode, IndexUpdate, gather, scatter, sort_by};
 pub use linalg::{ConvOptions, Padding, conv_general, conv2d, dot_general, matmul, matmul_with};

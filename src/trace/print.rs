@@ -441,6 +441,7 @@ pub(super) fn op_params(out: &mut String, op: &Op) -> fmt::Result {
             }
             Ok(())
         }
+        Op::Fft(fft) => write!(out, "lengths={}", axes(&fft.lengths)),
         Op::Unary(_)
         | Op::Binary(_)
         | Op::Compare(_)

@@ -10,6 +10,7 @@ mod control;
 mod conv;
 mod custom;
 mod dot;
+mod fft;
 mod gather;
 
 pub(crate) use self::conv::move_groups;
@@ -18,9 +19,11 @@ use std::panic::Location;
 use smallvec::SmallVec;
 
 use super::control::types_of;
-use super::jvp::{Linear, add_tangents, expect_float, linearize_program};
-use super::op::{Amounts, Axes, Fact, Linearity, Op, ReduceOp, ScatterKind, TriangularSolveOp};
-use super::ops::{ones_like, where_, zeros, zeros_like};
+use super::jvp::{Linear, add_tangents, expect_inexact, linearize_program};
+use super::op::{
+    Amounts, Axes, Fact, Linearity, Op, ReduceOp, ScatterKind, TriangularSolveOp, UnaryOp,
+};
+use super::ops::{complex, ones_like, where_, zeros, zeros_like};
 use super::program::{Equation, Program};
 use super::tensor::{Tensor, at_line, bind, bind1, fail_op, trace_tree, within};
 use super::types::TensorType;
@@ -157,6 +160,8 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
         ),
 
         Op::Unary(unary) if unary.is(Fact::Linear) => first(bind1(op.clone(), &[ct], equation.at)),
+        Op::Unary(UnaryOp::Real) => first(complex(ct, zeros_like(ct))),
+        Op::Unary(UnaryOp::Imag) => first(complex(zeros_like(ct), -ct)),
         Op::Unary(_) => not_linear(),
         Op::Binary(binary) => match (binary.linearity(), x[0].value, x[1].value) {
             (Linearity::Sum, ..) => pair(Some(ct), Some(ct)),
@@ -164,6 +169,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
             (Linearity::Product, None, Some(factor)) => pair(Some(ct * factor), None),
             (Linearity::Product, Some(factor), None) => pair(None, Some(ct * factor)),
             (Linearity::Quotient, _, Some(divisor)) => pair(Some(ct / divisor), None),
+            (Linearity::Parts, ..) => pair(Some(ct.real()), Some(-ct.imag())),
             (Linearity::Product | Linearity::Quotient | Linearity::Nonlinear, ..) => not_linear(),
         },
         Op::Select => {
@@ -261,6 +267,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
             (Some(lhs), None) => pair(None, Some(conv::transpose_rhs(dims, lhs, x[1].ty, ct))),
             _ => not_linear(),
         },
+        Op::Fft(op) => first(fft::transpose(op, ct)),
         // Linear in the right sides.
         Op::TriangularSolve(op) => match x[0].value {
             Some(a) => {
@@ -359,7 +366,7 @@ fn linearize_tree<A: Tree<Tensor>, B: Tree<Tensor>>(
     primals: A,
 ) -> Linearized<A, B> {
     at_line(at, || {
-        primals.visit_leaves(&Path::ROOT, &mut |path, x| expect_float(name, path, x.dtype()));
+        primals.visit_leaves(&Path::ROOT, &mut |path, x| expect_inexact(name, path, x.dtype()));
     });
     let (traced, template) = trace_tree::<A, B>(name, at, &types_of(&primals), f);
     let mut values = tree::leaves(&primals);
@@ -434,10 +441,46 @@ impl<Aux: Tree<Tensor>> Loss for (Tensor, Aux) {
 
 /// The gradient of a function that returns a scalar loss: at a tree of floats, a tree of the same
 /// structure. `jax.grad`; captures of the closure are constant.
+///
+/// By a complex number `x + iy` the gradient is that of JAX, `df/dx - i df/dy`: the direction of
+/// steepest ascent is its conjugate.
 #[track_caller]
 pub fn grad<A: Tree<Tensor>>(f: impl Fn(A) -> Tensor) -> impl Fn(A) -> A {
     let at = Location::caller();
     move |primals: A| gradient("grad", at, &f, primals).1
+}
+
+/// The derivative of a holomorphic function that returns a complex scalar, by each of its complex
+/// arguments: `jax.grad` with `holomorphic=True`. The function must be holomorphic for the result
+/// to have a meaning, which nothing checks.
+///
+/// ```
+/// use podracer::{Array, Complex, Tensor, grad_holomorphic, interpret};
+/// let slope = interpret(grad_holomorphic(|z: Tensor| z * z));
+/// let slope = slope.call(Array::from(Complex::new(1.0f32, 2.0)))?;
+/// assert_eq!(slope.item::<Complex<f32>>()?, Complex::new(2.0, 4.0));
+/// # Ok::<(), podracer::Error>(())
+/// ```
+#[track_caller]
+pub fn grad_holomorphic<A: Tree<Tensor>>(f: impl Fn(A) -> Tensor) -> impl Fn(A) -> A {
+    let at = Location::caller();
+    let name = "grad_holomorphic";
+    move |primals: A| {
+        at_line(at, || {
+            primals.visit_leaves(&Path::ROOT, &mut |path, x| {
+                if !x.dtype().is_complex() {
+                    let path = tree::path_of("argument", path);
+                    let problem = format!(
+                        "{path} is {}, and holomorphic functions take complex numbers; use grad, or \
+                         convert it with .to(DType::C64)",
+                        x.ty()
+                    );
+                    fail_op(name, problem);
+                }
+            });
+        });
+        gradient(name, at, &f, primals).1
+    }
 }
 
 /// The value of a function together with its gradient, `jax.value_and_grad`. The function returns a
@@ -461,11 +504,18 @@ fn gradient<A: Tree<Tensor>, L: Loss>(
     at_line(at, || {
         let loss = value.loss();
         let ty = loss.ty();
-        if ty.rank() != 0 || !ty.dtype.is_float() {
-            let problem = format!(
-                "the function must return a scalar float, and returns {ty}{}",
-                if ty.dtype.is_float() { "; reduce it with .mean(..) or .sum(..)" } else { "" }
-            );
+        let holomorphic = name == "grad_holomorphic";
+        let fits = if holomorphic { ty.dtype.is_complex() } else { ty.dtype.is_float() };
+        if ty.rank() != 0 || !fits {
+            let wanted = if holomorphic { "scalar complex number" } else { "scalar float" };
+            let advice = match (fits, holomorphic, ty.dtype.is_complex()) {
+                (true, ..) => "; reduce it with .mean(..) or .sum(..)",
+                (_, false, true) => {
+                    "; take its .real() or .abs(), or use grad_holomorphic for a holomorphic function"
+                }
+                _ => "",
+            };
+            let problem = format!("the function must return a {wanted}, and returns {ty}{advice}");
             fail_op(name, problem);
         }
         // The loss is the first leaf; nothing flows back from the others.

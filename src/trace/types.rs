@@ -29,6 +29,10 @@ pub enum DType {
     BF16,
     F32,
     F64,
+    /// Complex numbers of two `f32`.
+    C64,
+    /// Complex numbers of two `f64`.
+    C128,
 }
 
 impl DType {
@@ -46,18 +50,48 @@ impl DType {
             DType::Bool | DType::I8 | DType::U8 => 1,
             DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
             DType::I32 | DType::U32 | DType::F32 => 4,
-            DType::I64 | DType::U64 | DType::F64 => 8,
+            DType::I64 | DType::U64 | DType::F64 | DType::C64 => 8,
+            DType::C128 => 16,
         }
     }
 
-    /// Returns true if this is a floating-point type: the only ones with gradients.
+    /// Returns true if this is a floating-point type of real numbers.
     pub fn is_float(self) -> bool {
         matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
     }
 
+    /// Returns true if this is a type of complex numbers.
+    pub fn is_complex(self) -> bool {
+        matches!(self, DType::C64 | DType::C128)
+    }
+
+    /// Returns true if this is a type of floats or of complex numbers, `jnp.inexact`: the only ones
+    /// with gradients.
+    pub fn is_inexact(self) -> bool {
+        self.is_float() || self.is_complex()
+    }
+
     /// Returns true if this is an integer type (bool is not).
     pub fn is_int(self) -> bool {
-        !self.is_float() && self != DType::Bool
+        !self.is_inexact() && self != DType::Bool
+    }
+
+    /// The type of the real and imaginary parts of complex numbers; other types as they are.
+    pub fn real(self) -> DType {
+        match self {
+            DType::C64 => DType::F32,
+            DType::C128 => DType::F64,
+            other => other,
+        }
+    }
+
+    /// The complex numbers whose parts can hold numbers of this type: `c128` for `f64` and integers
+    /// of 64 bits, otherwise `c64`.
+    pub fn complex(self) -> DType {
+        match self {
+            DType::F64 | DType::I64 | DType::U64 | DType::C128 => DType::C128,
+            _ => DType::C64,
+        }
     }
 
     /// Returns true if this is an unsigned integer type.
@@ -280,6 +314,6 @@ mod tests {
     #[test]
     fn names_of_element_types_are_those_of_printed_programs() {
         let names = DType::ALL.map(DType::name).join(" ");
-        assert_eq!(names, "bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64");
+        assert_eq!(names, "bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 c64 c128");
     }
 }

@@ -387,6 +387,7 @@ fn batch(op: &Op, inputs: &[Batched], context: BatchContext, at: Loc) -> Results
         Op::Dot(dims) => one(dot::dot(dims, inputs[0], inputs[1])),
         Op::Conv(dims) => one(conv::conv(dims, inputs[0], inputs[1], size)),
 
+        Op::Fft(op) => over_all(Op::Fft(op.clone())),
         Op::Cholesky => over_all(Op::Cholesky),
         Op::TriangularSolve(op) => one(linalg::triangular_solve(op, inputs[0], inputs[1], size)),
 

@@ -30,6 +30,9 @@ type Family = (&'static str, fn(&Given) -> Vec<Tensor>);
 const ANY: &[Family] = &[
     ("compare", |g| {
         let (a, b) = (g.a, g.b);
+        if a.dtype().is_complex() {
+            return vec![a.eq(b), a.ne(b), g.wide.ne(g.b)];
+        }
         vec![a.eq(b), a.ne(b), a.lt(b), a.le(b), a.gt(b), a.ge(b), g.wide.lt(g.b)]
     }),
     ("select", |g| {
@@ -75,6 +78,9 @@ const ANY: &[Family] = &[
     }),
     ("sort", |g| {
         let (a, wide) = (g.a, g.wide);
+        if a.dtype().is_complex() {
+            return vec![a.sort_complex(), wide.sort_complex()];
+        }
         vec![a.sort(1), wide.sort(0), a.argsort(1), wide.argsort(1)]
     }),
     ("constants", |g| {
@@ -100,7 +106,7 @@ const ANY: &[Family] = &[
     ("bits", |g| {
         // An unsigned type of the same width, and back.
         let wide = match g.wide.dtype().size() {
-            _ if g.wide.dtype() == DType::Bool => return vec![],
+            _ if g.wide.dtype() == DType::Bool || g.wide.dtype().is_complex() => return vec![],
             1 => DType::U8,
             2 => DType::U16,
             4 => DType::U32,
@@ -236,6 +242,14 @@ const FLOATS: &[Family] = &[
     }),
 ];
 
+const COMPLEX: &[Family] = &[("complex", |g| {
+    let (a, b) = (g.a, g.b);
+    let sums = [a.sum([1]), a.prod([0]), a.mean([0]), a.cumsum(1), a.matmul(b.transpose(&[1, 0]))];
+    let elements = [a + b, a - b, a * b, a / (b + 9.0), -a, a.exp(), a.sin(), a.conj(), a.sqrt()];
+    let parts = [a.real(), a.imag(), a.abs(), a.is_finite()];
+    [&sums[..], &elements, &parts].concat()
+})];
+
 /// Values of a dtype for [`Given`].
 fn given(dtype: DType) -> Vec<Literal> {
     let shape = Shape::from([3, 4]);
@@ -244,6 +258,9 @@ fn given(dtype: DType) -> Vec<Literal> {
             Literal::new(&shape, &signed.map(|x| x % 2 != 0))
         } else if dtype.is_float() {
             floats(dtype, &shape, &signed.map(|x| x as f64 / 4.0))
+        } else if dtype.is_complex() {
+            let parts = signed.map(|x| [x as f64 / 4.0, (2 - x) as f64 / 8.0]);
+            floats(dtype, &shape, parts.as_flattened())
         } else {
             let sign = |x: i64| if dtype.is_unsigned() { x.abs() } else { x };
             ints(dtype, &shape, &signed.map(sign))
@@ -266,6 +283,10 @@ fn given(dtype: DType) -> Vec<Literal> {
 
 fn families(dtype: DType) -> Vec<Family> {
     let mut all = ANY.to_vec();
+    if dtype.is_complex() {
+        all.extend(COMPLEX);
+        return all;
+    }
     if dtype != DType::Bool {
         all.extend(NUMBERS);
     }
@@ -334,7 +355,7 @@ fn faults_of(dtype: DType) -> Vec<String> {
             families.iter().zip(&typed).flat_map(|((name, _), &n)| (0..n).map(move |i| (name, i)));
         for (((name, i), found), expected) in names.zip(&found).zip(&expected) {
             let of = found.ty().dtype;
-            let outcome = if found.ty() != expected.ty() || of.is_float() {
+            let outcome = if found.ty() != expected.ty() || of.is_inexact() {
                 // Sums of four and a function's own error.
                 let tolerance = 8.0 * epsilon(of);
                 same(std::slice::from_ref(found), std::slice::from_ref(expected), tolerance)

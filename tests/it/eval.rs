@@ -53,6 +53,7 @@ fn literal(value: &Value) -> Literal {
         DType::BF16 => read::<bf16>(value),
         DType::F32 => read::<f32>(value),
         DType::F64 => read::<f64>(value),
+        DType::C64 | DType::C128 => panic!("the script has no complex numbers"),
     }
 }
 

@@ -7,7 +7,7 @@ use podracer::export::Exported;
 use podracer::lower::artifact::{Artifact, PyTree};
 use podracer::lower::stablehlo::Platform;
 use podracer::trace::control::scan;
-use podracer::{Array, DType, Literal, Tensor, TensorType, Tree, grad, jit};
+use podracer::{Array, Complex, DType, Literal, Tensor, TensorType, Tree, grad, jit};
 
 fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(format!("tests/fixtures/export/{name}.jaxexport")).unwrap()
@@ -30,6 +30,12 @@ fn values() -> BTreeMap<String, Values> {
 }
 
 fn array(ty: &TensorType, values: &[f64]) -> Array {
+    if ty.dtype == DType::C64 {
+        let parts = values.chunks_exact(2);
+        let elements: Vec<Complex<f32>> =
+            parts.map(|z| Complex::new(z[0] as f32, z[1] as f32)).collect();
+        return Array::from(Literal::new(ty.shape.clone(), &elements));
+    }
     fn of<T: podracer::trace::literal::Element>(ty: &TensorType, values: &[f64]) -> Array {
         let one = |&x: &f64| {
             Literal::filled(TensorType::scalar(T::DTYPE), x).as_splat::<T>().expect("of this type")
@@ -208,7 +214,7 @@ fn what_needs_more_than_is_here_is_refused() {
     let cases = [
         ("symbolic", "it is for shapes with variables (f32[n,4]): export it for constant shapes"),
         ("effect", "sin has the effect "),
-        ("complex", "it takes or gives complex numbers, which are not supported"),
+        ("small", "it takes or gives floats of 8 or fewer bits, which are not supported"),
         ("key", "it takes or gives typed PRNG keys (pass jax.random.key_data instead)"),
         ("devices", "sin was exported for 2 devices, and only functions of one device run here"),
     ];

@@ -14,7 +14,9 @@ use std::rc::Rc;
 
 use podracer::trace::eval::eval;
 use podracer::trace::graph::simplify;
-use podracer::trace::op::{ArgOp, BinaryOp, CompareOp, Op, ReduceOp, ScatterKind, UnaryOp};
+use podracer::trace::op::{
+    ArgOp, BinaryOp, CompareOp, FftKind, Op, ReduceOp, ScatterKind, UnaryOp,
+};
 use podracer::{Array, DType, Literal, Program, Tensor, TensorType};
 use podracer::{eager, jit, jvp, make_program, vjp, vmap};
 
@@ -137,7 +139,7 @@ fn program(f: &Func, inputs: &[Literal]) -> podracer::Result<Program> {
 }
 
 fn is_float(x: &Literal) -> bool {
-    x.ty().dtype.is_float()
+    x.ty().dtype.is_inexact()
 }
 
 /// `f` with other tensors in the places `at`.
@@ -150,7 +152,7 @@ fn with(x: &[Tensor], at: &[usize], others: &[Tensor]) -> Vec<Tensor> {
 }
 
 fn floats_of(outputs: Vec<Tensor>) -> Vec<Tensor> {
-    outputs.into_iter().filter(|y| y.dtype().is_float()).collect()
+    outputs.into_iter().filter(|y| y.dtype().is_inexact()).collect()
 }
 
 /// Takes `n` inputs and tangents for those at `at`; gives the tangents of the float results.
@@ -200,7 +202,7 @@ impl Noise {
     }
 
     fn like(&mut self, x: &Literal) -> Literal {
-        let values: Vec<f64> = (0..x.ty().numel()).map(|_| self.next()).collect();
+        let values: Vec<f64> = x.to_f64_vec().iter().map(|_| self.next()).collect();
         cases::floats(x.ty().dtype, &x.ty().shape, &values)
     }
 }
@@ -211,11 +213,13 @@ fn shifted(x: &Literal, v: &Literal, h: f64) -> Literal {
     cases::floats(x.ty().dtype, &x.ty().shape, &values)
 }
 
+/// The sum of the products of elements, of complex numbers the real part of it.
 fn inner(a: &[Literal], b: &[Literal]) -> (f64, f64) {
     let (mut sum, mut size) = (0.0, 0.0);
     for (a, b) in a.iter().zip(b) {
-        for (a, b) in a.to_f64_vec().into_iter().zip(b.to_f64_vec()) {
-            sum += a * b;
+        let complex = a.ty().dtype.is_complex();
+        for (i, (a, b)) in a.to_f64_vec().into_iter().zip(b.to_f64_vec()).enumerate() {
+            sum += if complex && i % 2 == 1 { -a * b } else { a * b };
             size += (a * b).abs();
         }
     }
@@ -333,7 +337,7 @@ fn check_case(report: &mut Report, case: &Case) {
     let f = &case.f;
     let name = &case.name;
     report.first = true;
-    if let Some(first) = case.dtypes.first().filter(|d| d.size() == 8 || case.smooth == Smooth::No)
+    if let Some(first) = case.dtypes.first().filter(|d| d.size() >= 8 || case.smooth == Smooth::No)
     {
         let x = case.inputs(*first, 0);
         if report.run_within(name, f, &x, case.tolerance).is_none() {
@@ -367,7 +371,9 @@ fn check_case(report: &mut Report, case: &Case) {
         let x = case.inputs(dtype, 1);
         let label = format!("{name} {dtype}");
         let Some(y) = report.run_within(&label, f, &x, case.tolerance) else { return };
-        if matches!(case.smooth, Smooth::Once | Smooth::Twice) && dtype == DType::F32 {
+        if matches!(case.smooth, Smooth::Once | Smooth::Twice)
+            && matches!(dtype, DType::F32 | DType::C64)
+        {
             let at: Vec<usize> = (0..x.len()).filter(|&i| is_float(&x[i])).collect();
             let mut noise = Noise(9);
             let ct: Vec<Literal> =
@@ -466,7 +472,7 @@ fn tolerance(m: &Met) -> f64 {
         .map(|x| match x.ty().dtype {
             DType::BF16 => 2e-2,
             DType::F16 => 3e-3,
-            DType::F32 => 2e-6,
+            DType::F32 | DType::C64 => 2e-6,
             _ => 1e-11,
         })
         .fold(0.0, f64::max);
@@ -535,7 +541,7 @@ macro_rules! families {
         }
     };
 }
-families!(elementwise, shape, reduce, index, products, linalg, control, custom, callbacks);
+families!(elementwise, shape, reduce, index, products, linalg, complex, control, custom, callbacks);
 
 macro_rules! leaves {
     ($($leaf:pat => $names:expr),* $(,)?) => {
@@ -572,6 +578,7 @@ leaves!(
     Op::Gather(_) => ["gather"],
     Op::Dot(_) => ["dot"],
     Op::Conv(_) => ["conv"],
+    Op::Fft(_) => FftKind::ALL.map(FftKind::name),
     Op::Cholesky => ["cholesky"],
     Op::TriangularSolve(_) => ["triangular_solve"],
     Op::Sort { .. } => ["sort"],

@@ -6,6 +6,7 @@ mod callbacks;
 mod cases;
 mod chunks;
 mod cli;
+mod complex;
 mod conv_formulas;
 #[path = "../convolutions/mod.rs"]
 mod convolutions;

@@ -11,7 +11,7 @@ mod statistics;
 use std::collections::{BTreeMap, BTreeSet};
 
 use podracer::trace::ops::{constant, stack, zeros_like};
-use podracer::{Array, Literal, Result, Tensor, interpret, jit, vjp, vmap};
+use podracer::{Array, Complex, Literal, Result, Tensor, interpret, jit, vjp, vmap};
 
 use crate::chunks::{in_chunks, unpack};
 use crate::fixture::{compare, read};
@@ -42,13 +42,19 @@ fn cases(path: &str) -> BTreeMap<String, Case> {
     unpacked.collect()
 }
 
-/// Halves from -1 to 1, as the script's.
+/// Halves from -1 to 1, as the script's; of complex numbers in both parts.
 fn cotangent(k: usize, y: Tensor) -> Tensor {
-    if !y.dtype().is_float() {
+    if !y.dtype().is_inexact() {
         return zeros_like(y);
     }
-    let halves: Vec<f32> =
-        (0..y.numel()).map(|i| ((i * 7 + k * 3) % 5) as f32 / 2.0 - 1.0).collect();
+    let half = |number: usize| (number % 5) as f32 / 2.0 - 1.0;
+    if y.dtype().is_complex() {
+        let halves: Vec<Complex<f32>> = (0..y.numel())
+            .map(|i| Complex::new(half(i * 7 + k * 3), half(i * 3 + k + 1)))
+            .collect();
+        return constant(Literal::new(y.shape(), &halves[..])).to(y.dtype());
+    }
+    let halves: Vec<f32> = (0..y.numel()).map(|i| half(i * 7 + k * 3)).collect();
     constant(Literal::new(y.shape(), &halves[..])).to(y.dtype())
 }
 
@@ -57,7 +63,7 @@ fn evaluate(f: fn(&[Tensor]) -> Vec<Tensor>, x: &[Tensor], grads: bool) -> Vec<T
     if !grads {
         return f(x);
     }
-    let at: Vec<usize> = (0..x.len()).filter(|&i| x[i].dtype().is_float()).collect();
+    let at: Vec<usize> = (0..x.len()).filter(|&i| x[i].dtype().is_inexact()).collect();
     let of_floats = |floats: Vec<Tensor>| {
         let mut x = x.to_vec();
         for (&i, float) in at.iter().zip(floats) {

@@ -265,6 +265,7 @@ fn words_of(path: &str, words: &mut BTreeSet<String>) {
 
 /// Tests that compare with numbers of JAX, optax and Flax.
 const COMPARED: &[&str] = &[
+    "tests/it/complex.rs",
     "tests/it/names",
     "tests/it/layers",
     "tests/it/jax",

@@ -7,7 +7,7 @@
 use podracer::Tensor;
 use podracer::trace::Var;
 use podracer::trace::op::{BinaryOp, Op};
-use podracer::trace::ops::{div, polygamma};
+use podracer::trace::ops::{complex, div, polygamma};
 
 use super::cook::{Cook, Info};
 use super::unary::Inputs::{self, Any, Order, Within};
@@ -116,6 +116,8 @@ pub fn binary(op: BinaryOp) -> Row {
         BinaryOp::ShiftRightArithmetic => {
             row("shift_right_arithmetic", |x, y| x >> y, "", shifted_right)
         }
+        // A value of two parts has no value here; `Cook::fourier` makes its steps.
+        BinaryOp::Complex => row("complex", |x, y| complex(x, y), "", |_, _| f64::NAN),
     }
 }
 

@@ -68,8 +68,8 @@ impl Info {
 /// The distance between 1 and the next number.
 pub fn epsilon(dtype: DType) -> f64 {
     match dtype {
-        DType::F64 => f64::EPSILON,
-        DType::F32 => f32::EPSILON as f64,
+        DType::F64 | DType::C128 => f64::EPSILON,
+        DType::F32 | DType::C64 => f32::EPSILON as f64,
         DType::F16 => 2f64.powi(-10),
         DType::BF16 => 2f64.powi(-7),
         _ => 0.0,
@@ -210,7 +210,10 @@ impl Cook {
     pub fn pick(&self, choice: u8, fits: impl Fn(&Cook, Var) -> bool) -> Option<Var> {
         let defined = self.program.equations.iter().flat_map(|e| e.outputs.iter().copied());
         let all: Vec<Var> = self.program.inputs.iter().copied().chain(defined).collect();
-        let all: Vec<Var> = all.into_iter().rev().filter(|&var| fits(self, var)).collect();
+        // Complex numbers are used up in the step that makes them.
+        let real = |var: Var| !self.dtype(var).is_complex();
+        let all: Vec<Var> =
+            all.into_iter().rev().filter(|&var| real(var) && fits(self, var)).collect();
         all.get(choice as usize % all.len().max(1)).copied()
     }
 

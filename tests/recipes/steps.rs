@@ -2,6 +2,7 @@
 //! bits. The other families have files of their own.
 
 mod control;
+mod fourier;
 mod index;
 mod products;
 mod shape;
@@ -39,7 +40,8 @@ impl Cook {
             27 | 28 => self.reduce(p, &mut salt),
             29 => self.arg_reduce(p, &mut salt),
             30 => self.sort(p, &mut salt),
-            31..34 => self.sides_of_zero(p, &mut salt),
+            31 | 32 => self.sides_of_zero(p, &mut salt),
+            33 => self.fourier(p, &mut salt),
             _ => self.threefry(p),
         }
     }
@@ -215,7 +217,10 @@ impl Cook {
         let last = self.shape(x).last().copied();
         let fits = |to: &&DType| {
             let parts = to.size() / from.size();
-            **to != from && **to != DType::Bool && (parts <= 1 || last == Some(parts))
+            **to != from
+                && **to != DType::Bool
+                && !to.is_complex()
+                && (parts <= 1 || last == Some(parts))
         };
         let to: Vec<&DType> = DType::ALL.iter().filter(fits).collect();
         let to = **to.get(p[1] as usize % to.len().max(1))?;

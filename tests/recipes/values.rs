@@ -2,9 +2,9 @@
 
 use half::{bf16, f16};
 use podracer::trace::literal::AlignedBytes;
-use podracer::{DType, Literal, Shape, TensorType};
+use podracer::{Complex, DType, Literal, Shape, TensorType};
 
-/// Numbers as a literal of a float type.
+/// Numbers as a literal of a float or complex type.
 pub fn floats(dtype: DType, shape: &Shape, values: &[f64]) -> Literal {
     match dtype {
         DType::F64 => Literal::new(shape, values),
@@ -15,6 +15,18 @@ pub fn floats(dtype: DType, shape: &Shape, values: &[f64]) -> Literal {
         DType::BF16 => {
             Literal::new(shape, &values.iter().map(|&x| bf16::from_f64(x)).collect::<Vec<_>>())
         }
+        // Real and imaginary parts in turn.
+        DType::C64 => Literal::new(
+            shape,
+            &values
+                .chunks_exact(2)
+                .map(|z| Complex::new(z[0] as f32, z[1] as f32))
+                .collect::<Vec<_>>(),
+        ),
+        DType::C128 => Literal::new(
+            shape,
+            &values.chunks_exact(2).map(|z| Complex::new(z[0], z[1])).collect::<Vec<_>>(),
+        ),
         other => panic!("{other} is no float type"),
     }
 }
@@ -42,7 +54,8 @@ pub fn ints(dtype: DType, shape: &Shape, values: &[i64]) -> Literal {
 /// Below which numbers may be 0 in compiled code, which flushes what is not normal.
 fn flushed_below(dtype: DType) -> f64 {
     match dtype {
-        DType::F64 => f64::MIN_POSITIVE,
+        DType::F64 | DType::C128 => f64::MIN_POSITIVE,
+        DType::C64 => f32::MIN_POSITIVE.into(),
         // f16 is computed in f32, where its numbers are normal.
         DType::F32 | DType::BF16 => f32::MIN_POSITIVE.into(),
         _ => 0.0,
@@ -61,7 +74,7 @@ pub fn same(found: &[Literal], expected: &[Literal], tolerance: f64) -> Result<(
         }
         let (x, y) = (a.to_f64_vec(), b.to_f64_vec());
         let scale = y.iter().filter(|y| y.is_finite()).fold(0.0f64, |m, y| m.max(y.abs()));
-        let exact = !a.ty().dtype.is_float();
+        let exact = !a.ty().dtype.is_inexact();
         let tiny = flushed_below(a.ty().dtype);
         for (j, (&x, &y)) in x.iter().zip(&y).enumerate() {
             let both_tiny = x.abs() < tiny && y.abs() < tiny;

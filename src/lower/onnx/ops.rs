@@ -116,6 +116,7 @@ impl Emitter<'_> {
             | Op::DynamicUpdateSlice
             | Op::Gather(_)
             | Op::Scatter(_)
+            | Op::Fft(_)
             | Op::Cholesky
             | Op::TriangularSolve(_)
             | Op::Sort { .. }
@@ -285,6 +286,9 @@ impl Emitter<'_> {
             UnaryOp::Round => ("Round", vec![x.name]),
             UnaryOp::Erf => ("Erf", vec![x.name]),
             UnaryOp::Not => ("Not", vec![x.name]),
+            UnaryOp::Real | UnaryOp::Imag | UnaryOp::Conj => {
+                return Err(self.unsupported(equation, ""));
+            }
             UnaryOp::Cbrt
             | UnaryOp::ErfInv
             | UnaryOp::Lgamma
@@ -323,6 +327,7 @@ impl Emitter<'_> {
                 return Err(self.unsupported(equation, "for integers"));
             }
             BinaryOp::Rem
+            | BinaryOp::Complex
             | BinaryOp::Atan2
             | BinaryOp::Polygamma
             | BinaryOp::ShiftLeft

@@ -159,6 +159,8 @@ pub fn data_type(dtype: DType) -> i32 {
         DType::F64 => 11,
         DType::U32 => 12,
         DType::U64 => 13,
+        DType::C64 => 14,
+        DType::C128 => 15,
         DType::BF16 => 16,
     }
 }

@@ -46,6 +46,8 @@ pub(super) fn element_type(dtype: DType) -> i32 {
         DType::F32 => 11,
         DType::F64 => 12,
         DType::BF16 => 13,
+        DType::C64 => 14,
+        DType::C128 => 15,
     }
 }
 

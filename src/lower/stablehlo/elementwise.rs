@@ -3,9 +3,9 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 use super::emitter::Emitter;
-use super::mlir::{Ty, Value, predicate};
+use super::mlir::{List, Ty, Value, predicate};
 use crate::trace::literal::Literal;
-use crate::trace::op::{BinaryOp, CompareOp, UnaryOp};
+use crate::trace::op::{BinaryOp, CompareOp, FftOp, UnaryOp};
 use crate::trace::types::{DType, TensorType};
 
 /// Coefficients of Chebyshev polynomials in `x / 2 - 2`, which sum to `bessel_i0e(x)` from 0 to 8.
@@ -82,6 +82,7 @@ impl Emitter<'_> {
                 let negated = self.unary(UnaryOp::Neg, x, ty);
                 return self.binary(BinaryOp::Max, x, negated, ty);
             }
+            UnaryOp::Abs if ty.dtype.is_complex() => return self.part("abs", x, ty),
             UnaryOp::Abs => "stablehlo.abs",
             // StableHLO has no sign of unsigned integers.
             UnaryOp::Sign if ty.dtype.is_unsigned() => {
@@ -137,8 +138,49 @@ impl Emitter<'_> {
                 return self.op(format_args!("stablehlo.is_finite {x} : ({from}) -> {to}"));
             }
             UnaryOp::Not => "stablehlo.not",
+            UnaryOp::Real => return self.part("real", x, ty),
+            UnaryOp::Imag => return self.part("imag", x, ty),
+            UnaryOp::Conj => return self.conjugate(x, ty),
         };
         self.op(format_args!("{name} {x} : {}", Ty(ty)))
+    }
+
+    /// A function from complex to real numbers.
+    fn part(&mut self, name: &str, x: Value, ty: &TensorType) -> Value {
+        let result = TensorType::new(ty.dtype.real(), &ty.shape);
+        self.op(format_args!("stablehlo.{name} {x} : ({}) -> {}", Ty(ty), Ty(&result)))
+    }
+
+    /// The complex numbers of two parts of type `ty`.
+    fn complex(&mut self, re: Value, im: Value, ty: &TensorType) -> Value {
+        let result = TensorType::new(ty.dtype.complex(), &ty.shape);
+        self.op(format_args!("stablehlo.complex {re}, {im} : {}", Ty(&result)))
+    }
+
+    fn conjugate(&mut self, x: Value, ty: &TensorType) -> Value {
+        let part = TensorType::new(ty.dtype.real(), &ty.shape);
+        let (re, im) = (self.part("real", x, ty), self.part("imag", x, ty));
+        let im = self.unary(UnaryOp::Neg, im, &part);
+        self.complex(re, im, &part)
+    }
+
+    /// A discrete Fourier transform.
+    pub(super) fn fft(
+        &mut self,
+        fft: &FftOp,
+        x: Value,
+        ty: &TensorType,
+        result: &TensorType,
+    ) -> Value {
+        let (kind, lengths) = (fft.kind.name().to_uppercase(), List(&fft.lengths));
+        if result.numel() == 0 {
+            return self.constant(&Literal::filled(result.clone(), 0.0));
+        }
+        self.op(format_args!(
+            "stablehlo.fft {x}, type = {kind}, length = [{lengths}] : ({}) -> {}",
+            Ty(ty),
+            Ty(result)
+        ))
     }
 
     /// CHLO lacks it: two Chebyshev expansions, for up to 8 and for more.
@@ -197,6 +239,7 @@ impl Emitter<'_> {
                 let ty = Ty(ty);
                 return self.op(format_args!("chlo.polygamma {a}, {b} : {ty}, {ty} -> {ty}"));
             }
+            BinaryOp::Complex => return self.complex(a, b, ty),
             BinaryOp::And => "and",
             BinaryOp::Or => "or",
             BinaryOp::Xor => "xor",
@@ -232,7 +275,7 @@ impl Emitter<'_> {
             CompareOp::Gt => "GT",
             CompareOp::Ge => "GE",
         };
-        let kind = if ty.dtype.is_float() {
+        let kind = if ty.dtype.is_inexact() {
             "FLOAT"
         } else if ty.dtype.is_unsigned() || ty.dtype == DType::Bool {
             "UNSIGNED"
@@ -273,6 +316,11 @@ impl Emitter<'_> {
         }
         if dtype == DType::Bool {
             return self.nonzero(x, from);
+        }
+        // The imaginary part is dropped.
+        if from.dtype.is_complex() && !dtype.is_complex() {
+            let real = self.part("real", x, from);
+            return self.convert(real, &TensorType::new(from.dtype.real(), &from.shape), dtype);
         }
         let to = TensorType::new(dtype, &from.shape);
         // Floats to integers: XLA truncates and saturates, and NaN becomes 0, as we promise.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Write};
 
 use half::{bf16, f16};
+use num_complex::Complex;
 
 use crate::error::Loc;
 use crate::trace::literal::{Element, Literal, with_element};
@@ -91,6 +92,8 @@ pub(super) fn element(dtype: DType) -> &'static str {
         DType::BF16 => "bf16",
         DType::F32 => "f32",
         DType::F64 => "f64",
+        DType::C64 => "complex<f32>",
+        DType::C128 => "complex<f64>",
     }
 }
 
@@ -267,6 +270,19 @@ macro_rules! floats {
             }
         }
     )*};
+}
+
+impl<T: Number> Number for Complex<T>
+where
+    Complex<T>: Element,
+{
+    fn write(self, out: &mut String) {
+        out.push('(');
+        self.re.write(out);
+        out.push_str(", ");
+        self.im.write(out);
+        out.push(')');
+    }
 }
 
 /// The shortest decimal of a finite number, with the decimal point that MLIR requires.

@@ -105,7 +105,10 @@ fn header(arrays: &[&(String, TensorType, &[u8])], json: &str) -> Result<Vec<u8>
         }
         let data_offsets = (end, end + data.len());
         end = data_offsets.1;
-        let (dtype, shape) = (stored(ty.dtype), ty.shape.to_vec());
+        let dtype = stored(ty.dtype).ok_or_else(|| {
+            Error::Argument(format!("{name} is {ty}, which safetensors has no element type for"))
+        })?;
+        let shape = ty.shape.to_vec();
         infos.push((name.clone(), TensorInfo { dtype, shape, data_offsets }));
     }
     let metadata = HashMap::from([(METADATA.to_string(), json.to_string())]);
@@ -187,9 +190,9 @@ pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
             return Err(damaged(format!("{name} is listed and not there")));
         };
         let dtype =
-            DType::ALL.into_iter().find(|known| stored(*known) == *dtype).ok_or_else(|| {
-                Error::Argument(format!("{}: {name} has elements {dtype:?}", path.display()))
-            })?;
+            DType::ALL.into_iter().find(|known| stored(*known) == Some(*dtype)).ok_or_else(
+                || Error::Argument(format!("{}: {name} has elements {dtype:?}", path.display())),
+            )?;
         let range = start + from..start + to;
         if dtype == DType::Bool && bytes[range.clone()].iter().any(|byte| *byte > 1) {
             return Err(damaged(format!("{name} has a bool that is neither 0 nor 1")));
@@ -290,9 +293,9 @@ impl Checkpoint {
     }
 }
 
-/// Returns the safetensors element type.
-fn stored(dtype: DType) -> Dtype {
-    match dtype {
+/// Returns the safetensors element type, where there is one.
+fn stored(dtype: DType) -> Option<Dtype> {
+    Some(match dtype {
         DType::Bool => Dtype::BOOL,
         DType::I8 => Dtype::I8,
         DType::I16 => Dtype::I16,
@@ -306,7 +309,9 @@ fn stored(dtype: DType) -> Dtype {
         DType::BF16 => Dtype::BF16,
         DType::F32 => Dtype::F32,
         DType::F64 => Dtype::F64,
-    }
+        DType::C64 => Dtype::C64,
+        DType::C128 => return None,
+    })
 }
 
 #[cfg(test)]

@@ -56,6 +56,11 @@ pub(crate) fn infer(
         [0, 1],
         "is not defined for bool; convert it with .to(dtype)"
     );
+    ensure!(
+        !lhs.dtype.is_complex(),
+        [0, 1],
+        "is not defined for complex numbers, got {lhs}; convolve .real() and .imag()"
+    );
     ensure_layouts(dims, lhs, rhs)?;
     let rank = dims.lhs_spec.len();
     let (batch, features) = (lhs.shape[dims.lhs_spec[0]], lhs.shape[dims.lhs_spec[1]]);

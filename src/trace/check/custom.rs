@@ -81,9 +81,9 @@ pub(crate) fn infer_custom_lin(op: &CustomLinOp, inputs: &[&TensorType]) -> Resu
     let (known, tangents) = inputs.split_at(op.num_known);
     let types: Vec<&TensorType> = op.bwd.input_types().collect();
     ensure!(types.starts_with(known), [], "the operands are not those of bwd");
-    let floats = op.bwd.output_types().filter(|ty| ty.dtype.is_float());
+    let floats = op.bwd.output_types().filter(|ty| ty.dtype.is_inexact());
     ensure!(floats.eq(tangents.iter().copied()), [], "the tangents are not those of bwd's results");
-    let results = types[op.num_known..].iter().filter(|ty| ty.dtype.is_float());
+    let results = types[op.num_known..].iter().filter(|ty| ty.dtype.is_inexact());
     Ok(results.map(|ty| (*ty).clone()).collect())
 }
 

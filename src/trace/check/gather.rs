@@ -124,6 +124,11 @@ pub(crate) fn infer_scatter(
         [0],
         "is not defined for bool; convert it with .to(dtype)"
     );
+    ensure!(
+        !matches!(dims.kind, ScatterKind::Max | ScatterKind::Min) || !operand.dtype.is_complex(),
+        [0],
+        "complex numbers have no order, got {operand}"
+    );
     let rank = operand.rank();
     let (inserted, batching) = (&dims.inserted_window_dims, &dims.operand_batching_dims);
     ensure!(

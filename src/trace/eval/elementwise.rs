@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 
 use half::{bf16, f16};
+use num_complex::{Complex, Complex64};
 
 use super::number::{Number, with_number};
 use super::{shapes, special};
@@ -15,6 +16,7 @@ use crate::trace::types::{DType, TensorType};
 enum Wide {
     Int(i128),
     Float(f64),
+    Complex(f64, f64),
 }
 
 fn widen(x: &Literal) -> Vec<Wide> {
@@ -35,6 +37,9 @@ fn widen(x: &Literal) -> Vec<Wide> {
         DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
             x.to_f64_vec().into_iter().map(Wide::Float).collect()
         }
+        DType::C64 | DType::C128 => {
+            x.to_f64_vec().chunks_exact(2).map(|z| Wide::Complex(z[0], z[1])).collect()
+        }
     }
 }
 
@@ -48,7 +53,7 @@ fn narrow(ty: &TensorType, numbers: &[Wide]) -> Literal {
         ($t:ty) => {
             build(ty, numbers, |x| match x {
                 Wide::Int(x) => x as $t,
-                Wide::Float(x) => x as $t,
+                Wide::Float(x) | Wide::Complex(x, _) => x as $t,
             })
         };
     }
@@ -56,6 +61,7 @@ fn narrow(ty: &TensorType, numbers: &[Wide]) -> Literal {
         DType::Bool => build(ty, numbers, |x| match x {
             Wide::Int(x) => x != 0,
             Wide::Float(x) => x != 0.0,
+            Wide::Complex(re, im) => re != 0.0 || im != 0.0,
         }),
         DType::I8 => cast!(i8),
         DType::I16 => cast!(i16),
@@ -67,14 +73,24 @@ fn narrow(ty: &TensorType, numbers: &[Wide]) -> Literal {
         DType::U64 => cast!(u64),
         DType::F16 => build(ty, numbers, |x| match x {
             Wide::Int(x) => f16::from_f64(x as f64),
-            Wide::Float(x) => f16::from_f64(x),
+            Wide::Float(x) | Wide::Complex(x, _) => f16::from_f64(x),
         }),
         DType::BF16 => build(ty, numbers, |x| match x {
             Wide::Int(x) => bf16::from_f64(x as f64),
-            Wide::Float(x) => bf16::from_f64(x),
+            Wide::Float(x) | Wide::Complex(x, _) => bf16::from_f64(x),
         }),
         DType::F32 => cast!(f32),
         DType::F64 => cast!(f64),
+        DType::C64 => build(ty, numbers, |x| match x {
+            Wide::Int(x) => Complex::new(x as f32, 0.0),
+            Wide::Float(x) => Complex::new(x as f32, 0.0),
+            Wide::Complex(re, im) => Complex::new(re as f32, im as f32),
+        }),
+        DType::C128 => build(ty, numbers, |x| match x {
+            Wide::Int(x) => Complex::new(x as f64, 0.0),
+            Wide::Float(x) => Complex::new(x, 0.0),
+            Wide::Complex(re, im) => Complex::new(re, im),
+        }),
     }
 }
 
@@ -94,6 +110,15 @@ pub(super) fn unary(op: UnaryOp, x: &Literal) -> Literal {
         let finite: Vec<bool> = x.to_f64_vec().iter().map(|x| x.is_finite()).collect();
         return Literal::new(&ty.shape, &finite);
     }
+    if ty.dtype.is_complex() && op.result(ty.dtype) != ty.dtype {
+        let part: fn(Complex64) -> f64 = match op {
+            UnaryOp::Real => |z| z.re,
+            UnaryOp::Imag => |z| z.im,
+            _ => Complex64::norm,
+        };
+        let numbers: Vec<f64> = Complex64::lift(x).into_iter().map(part).collect();
+        return f64::lower(&TensorType::new(ty.dtype.real(), &ty.shape), &numbers);
+    }
     with_number!(ty.dtype, N => {
         let f = N::unary(op, ty.dtype);
         let numbers: Vec<N> = N::lift(x).into_iter().map(f).collect();
@@ -103,6 +128,11 @@ pub(super) fn unary(op: UnaryOp, x: &Literal) -> Literal {
 
 pub(super) fn binary(op: BinaryOp, lhs: &Literal, rhs: &Literal) -> Literal {
     let ty = lhs.ty();
+    if op == BinaryOp::Complex {
+        let parts = f64::lift(lhs).into_iter().zip(f64::lift(rhs));
+        let numbers: Vec<Complex64> = parts.map(|(re, im)| Complex::new(re, im)).collect();
+        return Complex64::lower(&TensorType::new(ty.dtype.complex(), &ty.shape), &numbers);
+    }
     with_number!(ty.dtype, N => {
         let f = N::binary(op);
         let numbers: Vec<N> =
@@ -122,7 +152,7 @@ pub(super) fn compare(op: CompareOp, lhs: &Literal, rhs: &Literal) -> Literal {
         CompareOp::Ge => order.is_some_and(Ordering::is_ge),
     };
     let truths: Vec<bool> = with_number!(lhs.ty().dtype, N => {
-        N::lift(lhs).iter().zip(&N::lift(rhs)).map(|(x, y)| holds(x.partial_cmp(y))).collect()
+        N::lift(lhs).iter().zip(&N::lift(rhs)).map(|(x, y)| holds(x.compare(y))).collect()
     });
     Literal::new(&lhs.ty().shape, &truths)
 }

@@ -1,12 +1,13 @@
-//! The numbers that the interpreter computes with: bool, the eight integers, and `f64` for every
-//! float.
+//! The numbers that the interpreter computes with: bool, the eight integers, `f64` for every float,
+//! and pairs of `f64` for complex numbers.
 
 use std::cmp::Ordering;
 
 use half::{bf16, f16};
 use ndarray::ArrayView2;
+use num_complex::{Complex, Complex64};
 
-use super::{gamma, special};
+use super::{complex, gamma, special};
 use crate::trace::literal::{Element, Literal};
 use crate::trace::op::{BinaryOp, ReduceOp, UnaryOp};
 use crate::trace::types::{DType, TensorType};
@@ -32,6 +33,7 @@ macro_rules! with_number {
             DType::U32 => run!(u32),
             DType::U64 => run!(u64),
             DType::F16 | DType::BF16 | DType::F32 | DType::F64 => run!(f64),
+            DType::C64 | DType::C128 => run!(num_complex::Complex64),
         }
     }};
 }
@@ -43,7 +45,7 @@ fn unsupported(name: &str, of: &str) -> ! {
 }
 
 /// A type that the interpreter computes with.
-pub(super) trait Number: Copy + PartialOrd + 'static {
+pub(super) trait Number: Copy + PartialEq + 'static {
     /// Nought; on bool false.
     const ZERO: Self;
 
@@ -58,6 +60,8 @@ pub(super) trait Number: Copy + PartialOrd + 'static {
     fn binary(op: BinaryOp) -> fn(Self, Self) -> Self;
     /// Neutral element of a reduction.
     fn identity(op: ReduceOp) -> Self;
+    /// The order, of complex numbers between equal ones alone; `None` of NaN.
+    fn compare(&self, other: &Self) -> Option<Ordering>;
     /// The sort order: NaN last, -0 equal to +0.
     fn order(self, other: Self) -> Ordering;
 
@@ -121,6 +125,10 @@ impl Number for bool {
                 unsupported(op.name(), "bool")
             }
         }
+    }
+
+    fn compare(&self, other: &bool) -> Option<Ordering> {
+        self.partial_cmp(other)
     }
 
     fn order(self, other: bool) -> Ordering {
@@ -193,6 +201,10 @@ macro_rules! integer {
                 }
             }
 
+            fn compare(&self, other: &$int) -> Option<Ordering> {
+                self.partial_cmp(other)
+            }
+
             fn order(self, other: $int) -> Ordering {
                 self.cmp(&other)
             }
@@ -234,7 +246,9 @@ impl Number for f64 {
             | DType::U8
             | DType::U16
             | DType::U32
-            | DType::U64 => unreachable!("{ty} does not compute as f64"),
+            | DType::U64
+            | DType::C64
+            | DType::C128 => unreachable!("{ty} does not compute as f64"),
         }
     }
 
@@ -254,7 +268,8 @@ impl Number for f64 {
             BinaryOp::Min => |x, y| -maximum(-x, -y),
             BinaryOp::Atan2 => f64::atan2,
             BinaryOp::Polygamma => gamma::polygamma,
-            BinaryOp::And
+            BinaryOp::Complex
+            | BinaryOp::And
             | BinaryOp::Or
             | BinaryOp::Xor
             | BinaryOp::ShiftLeft
@@ -273,6 +288,10 @@ impl Number for f64 {
         }
     }
 
+    fn compare(&self, other: &f64) -> Option<Ordering> {
+        self.partial_cmp(other)
+    }
+
     fn order(self, other: f64) -> Ordering {
         match (self.is_nan(), other.is_nan()) {
             (false, false) => self.partial_cmp(&other).expect("neither is NaN"),
@@ -285,6 +304,57 @@ impl Number for f64 {
         let b = ArrayView2::from_shape((inner, columns), b).expect("inner * columns elements");
         // The product's memory order is ndarray's choice; ours is row-major.
         a.dot(&b).as_standard_layout().iter().copied().collect()
+    }
+}
+
+#[allow(clippy::wildcard_enum_match_arm)] // As for bool.
+impl Number for Complex64 {
+    const ZERO: Complex64 = Complex64::ZERO;
+
+    fn lift(literal: &Literal) -> Vec<Complex64> {
+        literal.to_f64_vec().chunks_exact(2).map(|z| Complex::new(z[0], z[1])).collect()
+    }
+
+    fn lower(ty: &TensorType, numbers: &[Complex64]) -> Literal {
+        if ty.dtype == DType::C128 {
+            return Literal::new(&ty.shape, numbers);
+        }
+        let rounded: Vec<Complex<f32>> =
+            numbers.iter().map(|z| Complex::new(z.re as f32, z.im as f32)).collect();
+        Literal::new(&ty.shape, &rounded)
+    }
+
+    fn unary(op: UnaryOp, _: DType) -> fn(Complex64) -> Complex64 {
+        complex::unary(op)
+    }
+
+    fn binary(op: BinaryOp) -> fn(Complex64, Complex64) -> Complex64 {
+        match op {
+            BinaryOp::Add => |x, y| x + y,
+            BinaryOp::Sub => |x, y| x - y,
+            BinaryOp::Mul => |x, y| x * y,
+            BinaryOp::Div => complex::quotient,
+            BinaryOp::Pow => complex::power,
+            _ => unsupported(op.name(), "complex numbers"),
+        }
+    }
+
+    fn identity(op: ReduceOp) -> Complex64 {
+        match op {
+            ReduceOp::Sum => Complex64::ZERO,
+            ReduceOp::Prod => Complex64::ONE,
+            ReduceOp::Max | ReduceOp::Min | ReduceOp::And | ReduceOp::Or => {
+                unsupported(op.name(), "complex numbers")
+            }
+        }
+    }
+
+    fn compare(&self, other: &Complex64) -> Option<Ordering> {
+        (self == other).then_some(Ordering::Equal)
+    }
+
+    fn order(self, _: Complex64) -> Ordering {
+        unsupported("sort", "complex numbers")
     }
 }
 

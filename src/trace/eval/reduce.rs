@@ -1,5 +1,7 @@
 //! Reductions and sorting: operations along axes.
 
+use std::cmp::Ordering;
+
 use smallvec::SmallVec;
 
 use super::number::{Number, with_number};
@@ -43,15 +45,15 @@ pub(super) fn arg_reduce(op: ArgOp, x: &Literal, axis: usize, ty: &TensorType) -
     let (x, lane) = axes_last(x, &[axis]);
     // NaN alone has no order with itself.
     fn is_nan<N: Number>(x: N) -> bool {
-        x.partial_cmp(&x).is_none()
+        x.compare(&x).is_none()
     }
     let indices: Vec<i32> = with_number!(x.ty().dtype, N => {
         let first_extreme = |lane: &[N]| {
             let mut best = 0;
             for (i, &x) in lane.iter().enumerate() {
                 let more = match op {
-                    ArgOp::Max => x > lane[best],
-                    ArgOp::Min => x < lane[best],
+                    ArgOp::Max => x.compare(&lane[best]) == Some(Ordering::Greater),
+                    ArgOp::Min => x.compare(&lane[best]) == Some(Ordering::Less),
                 };
                 if !is_nan(lane[best]) && (more || is_nan(x)) {
                     best = i;
@@ -133,6 +135,9 @@ mod tests {
                 if infer(&op, &[x.ty()]).is_ok() {
                     assert_eq!(eval_op(&op, from_ref(&x))[0].ty().shape, [3].into());
                 }
+            }
+            if dtype.is_complex() {
+                continue;
             }
             let sorted = eval_op(&Op::Sort { axis: 1 }, from_ref(&x));
             assert_eq!(&sorted, from_ref(&x));

@@ -28,6 +28,10 @@ macro_rules! with_bits {
                 type $B = u64;
                 $body
             }
+            16 => {
+                type $B = u128;
+                $body
+            }
             size => unreachable!("no element has {size} bytes"),
         }
     };

@@ -8,7 +8,7 @@ use crate::trace::program::{Equation, Program};
 use crate::trace::tensor::{Tensor, Tensors, at_line, bind, fail_op};
 
 pub(crate) fn jvp_callback(op: &CallbackOp, x: &[Tensor], at: Loc) -> (Tensors, Tangents) {
-    let floats = op.results.iter().any(|ty| ty.dtype.is_float());
+    let floats = op.results.iter().any(|ty| ty.dtype.is_inexact());
     if matches!(op.kind, CallbackKind::Pure(_)) && floats {
         fail_op(
             op.kind.name(),

@@ -25,7 +25,7 @@ pub(crate) fn tangent_flow(program: &Program, active: &[bool]) -> Vec<bool> {
         let through =
             if inputs.contains(&true) { equation_flow(equation, &inputs) } else { vec![] };
         for (&output, through) in equation.outputs.iter().zip(through) {
-            flows[output.index()] = through && program.ty(output).dtype.is_float();
+            flows[output.index()] = through && program.ty(output).dtype.is_inexact();
         }
     }
     program.outputs.iter().map(|v| flows[v.index()]).collect()

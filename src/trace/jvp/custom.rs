@@ -30,7 +30,7 @@ fn consts_are_constant(name: &str, t: &[Option<Tensor>]) {
 /// The tangents of results that are floats; the others have none.
 fn of_floats(outputs: &[Tensor], tangents: impl IntoIterator<Item = Tensor>) -> Tangents {
     let each = outputs.iter().zip(tangents);
-    each.map(|(output, tangent)| output.dtype().is_float().then_some(tangent)).collect()
+    each.map(|(output, tangent)| output.dtype().is_inexact().then_some(tangent)).collect()
 }
 
 pub(crate) fn jvp_custom_jvp(
@@ -73,12 +73,12 @@ pub(crate) fn jvp_custom_vjp(
     let tangents = args
         .iter()
         .zip(&x[op.num_consts..])
-        .filter(|(_, x)| x.dtype().is_float())
+        .filter(|(_, x)| x.dtype().is_inexact())
         .map(|(&t, &x)| instantiate(t, x));
     let operands: Vec<Tensor> =
         x[..op.num_consts].iter().copied().chain(residuals).chain(tangents).collect();
     let moved = bind(Op::CustomLin(linear), &operands, at);
-    let floats: Vec<bool> = outputs.iter().map(|output| output.dtype().is_float()).collect();
+    let floats: Vec<bool> = outputs.iter().map(|output| output.dtype().is_inexact()).collect();
     let tangents = spread(&floats, moved);
     (outputs.into(), tangents)
 }

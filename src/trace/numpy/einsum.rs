@@ -249,11 +249,12 @@ impl Tensor {
         })
     }
 
-    /// `jnp.vdot`: the sum of all products of elements, in their own type.
+    /// `jnp.vdot`: the sum of all products of elements, in their own type; complex elements of
+    /// `self` are conjugated.
     #[track_caller]
     pub fn vdot(self, rhs: Tensor) -> Tensor {
         let _scope = function("vdot");
-        self.ravel().inner(rhs.ravel())
+        self.ravel().conj().inner(rhs.ravel())
     }
 
     /// `jnp.cross` of vectors of three along the last axis.
@@ -354,13 +355,13 @@ impl Tensor {
             return x.abs().sum([axis]);
         }
         if p == 2.0 {
-            return x.square().sum([axis]).sqrt();
+            return x.squared_size().sum([axis]).sqrt();
         }
         if p <= 0.0 || p.is_nan() {
             fail_op("norm", format!("takes a positive order, and was given {p}"));
         }
-        let power = full_like(x, p);
-        let sum = x.abs().pow(power).sum([axis]);
+        let sizes = x.abs();
+        let sum = sizes.pow(full_like(sizes, p)).sum([axis]);
         sum.pow(full_like(sum, 1.0 / p))
     }
 }

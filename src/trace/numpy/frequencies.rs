@@ -1,4 +1,4 @@
-//! Frequencies and orders of discrete Fourier transforms. The transforms are not there.
+//! Frequencies and orders of discrete Fourier transforms.
 
 use crate::trace::literal::Literal;
 use crate::trace::ops::{AxisList, constant};

@@ -61,14 +61,15 @@ pub fn matvec(a: Tensor, x: Tensor) -> Tensor {
     a.matmul(x.expand_dims(-1)).squeeze(-1)
 }
 
-/// `jnp.vecmat`: vectors times matrices; axes before them broadcast.
+/// `jnp.vecmat`: vectors, conjugated if they are complex, times matrices; axes before them broadcast.
 #[track_caller]
 pub fn vecmat(x: Tensor, a: Tensor) -> Tensor {
     let _scope = function("vecmat");
-    x.expand_dims(-2).matmul(a).squeeze(-2)
+    x.conj().expand_dims(-2).matmul(a).squeeze(-2)
 }
 
-/// `jnp.vecdot`: the products of vectors along the last axis; axes before it broadcast.
+/// `jnp.vecdot`: the products of vectors along the last axis, the first ones conjugated if they are
+/// complex; axes before it broadcast.
 #[track_caller]
 pub fn vecdot(x: Tensor, y: Tensor) -> Tensor {
     let _scope = function("vecdot");
@@ -92,7 +93,7 @@ pub fn vecdot(x: Tensor, y: Tensor) -> Tensor {
             rhs_contract: [last].as_slice().into(),
             ..DotDims::default()
         };
-        dot_general(x.broadcast_to(&full), y.broadcast_to(&full), dims)
+        dot_general(x.conj().broadcast_to(&full), y.broadcast_to(&full), dims)
     })
 }
 

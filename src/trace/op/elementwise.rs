@@ -11,8 +11,16 @@ use crate::trace::types::DType;
 pub enum Domain {
     /// Floats.
     Floats,
+    /// Floats and complex numbers.
+    Inexact,
     /// Floats and integers.
+    Reals,
+    /// Floats, complex numbers and integers.
     Numbers,
+    /// Complex numbers.
+    Complex,
+    /// The parts of complex numbers, f32 and f64.
+    Parts,
     /// Bool and integers.
     Bits,
     /// Integers.
@@ -24,8 +32,12 @@ impl Domain {
     pub fn contains(self, dtype: DType) -> bool {
         match self {
             Domain::Floats => dtype.is_float(),
+            Domain::Inexact => dtype.is_inexact(),
+            Domain::Reals => dtype != DType::Bool && !dtype.is_complex(),
             Domain::Numbers => dtype != DType::Bool,
-            Domain::Bits => !dtype.is_float(),
+            Domain::Complex => dtype.is_complex(),
+            Domain::Parts => matches!(dtype, DType::F32 | DType::F64),
+            Domain::Bits => !dtype.is_inexact(),
             Domain::Integers => dtype.is_int(),
         }
     }
@@ -44,6 +56,8 @@ pub enum Fact {
     Transcendental,
     /// The result is bool.
     Predicate,
+    /// The result of a complex number is a real number.
+    Real,
 }
 
 /// Operands in which an operation of two operands is linear.
@@ -57,6 +71,8 @@ pub enum Linearity {
     Product,
     /// The first one, while the second is fixed.
     Quotient,
+    /// Both at once: real and imaginary part of the result.
+    Parts,
     /// None.
     Nonlinear,
 }
@@ -69,48 +85,49 @@ macro_rules! unary_ops {
         $with! {
             /// `-x`.
             Neg "neg": Numbers [Linear, Cheap];
-            /// The absolute value. Its derivative at 0 is 1, as in JAX.
-            Abs "abs" fn abs: Numbers [Cheap];
-            /// -1, 0 or 1 by the sign; NaN stays NaN.
+            /// The absolute value, of complex numbers a float. Its derivative at 0 is 1, of complex
+            /// numbers 0, as in JAX.
+            Abs "abs" fn abs: Numbers [Real, Cheap];
+            /// -1, 0 or 1 by the sign; NaN stays NaN. Of a complex number `x / |x|`.
             Sign "sign" fn sign: Numbers [Flat, Cheap];
             /// `e^x`.
-            Exp "exp" fn exp: Floats [Transcendental];
+            Exp "exp" fn exp: Inexact [Transcendental];
             /// `e^x - 1`, exact near 0.
-            Expm1 "expm1" fn expm1: Floats [Transcendental];
+            Expm1 "expm1" fn expm1: Inexact [Transcendental];
             /// The natural logarithm.
-            Log "log" fn log: Floats [Transcendental];
+            Log "log" fn log: Inexact [Transcendental];
             /// `log(1 + x)`, exact near 0.
-            Log1p "log1p" fn log1p: Floats [Transcendental];
+            Log1p "log1p" fn log1p: Inexact [Transcendental];
             /// The square root.
-            Sqrt "sqrt" fn sqrt: Floats [Transcendental];
+            Sqrt "sqrt" fn sqrt: Inexact [Transcendental];
             /// `1 / sqrt(x)`.
-            Rsqrt "rsqrt" fn rsqrt: Floats [Transcendental];
+            Rsqrt "rsqrt" fn rsqrt: Inexact [Transcendental];
             /// The sine.
-            Sin "sin" fn sin: Floats [Transcendental];
+            Sin "sin" fn sin: Inexact [Transcendental];
             /// The cosine.
-            Cos "cos" fn cos: Floats [Transcendental];
+            Cos "cos" fn cos: Inexact [Transcendental];
             /// The tangent.
-            Tan "tan" fn tan: Floats [Transcendental];
+            Tan "tan" fn tan: Inexact [Transcendental];
             /// The hyperbolic tangent.
-            Tanh "tanh" fn tanh: Floats [Transcendental];
+            Tanh "tanh" fn tanh: Inexact [Transcendental];
             /// Arc sine, of -1 to 1.
-            Asin "asin" fn asin: Floats [];
+            Asin "asin" fn asin: Inexact [];
             /// Arc cosine, of -1 to 1.
-            Acos "acos" fn acos: Floats [];
+            Acos "acos" fn acos: Inexact [];
             /// Hyperbolic sine.
-            Sinh "sinh" fn sinh: Floats [];
+            Sinh "sinh" fn sinh: Inexact [];
             /// Hyperbolic cosine.
-            Cosh "cosh" fn cosh: Floats [];
+            Cosh "cosh" fn cosh: Inexact [];
             /// Inverse hyperbolic sine.
-            Asinh "asinh" fn asinh: Floats [];
+            Asinh "asinh" fn asinh: Inexact [];
             /// Inverse hyperbolic cosine, of 1 and more.
-            Acosh "acosh" fn acosh: Floats [];
+            Acosh "acosh" fn acosh: Inexact [];
             /// Inverse hyperbolic tangent, of -1 to 1.
-            Atanh "atanh" fn atanh: Floats [];
+            Atanh "atanh" fn atanh: Inexact [];
             /// The cube root.
             Cbrt "cbrt" fn cbrt: Floats [];
             /// The logistic function, `1 / (1 + exp(-x))`.
-            Logistic "logistic" fn sigmoid: Floats [Transcendental];
+            Logistic "logistic" fn sigmoid: Inexact [Transcendental];
             /// The largest integer not above x.
             Floor "floor" fn floor: Floats [Flat];
             /// The smallest integer not below x.
@@ -136,9 +153,15 @@ macro_rules! unary_ops {
             /// `jax.scipy.special.i1e`.
             BesselI1e "bessel_i1e" fn bessel_i1e: Floats [];
             /// True for each element that is neither infinite nor NaN.
-            IsFinite "is_finite" fn is_finite: Floats [Predicate, Flat, Cheap];
+            IsFinite "is_finite": Floats [Predicate, Flat, Cheap];
             /// Logical on bool, bitwise on integers.
             Not "not": Bits [Flat, Cheap];
+            /// The real part.
+            Real "real": Complex [Real, Cheap];
+            /// The imaginary part.
+            Imag "imag": Complex [Real, Cheap];
+            /// The complex conjugate.
+            Conj "conj": Complex [Linear, Cheap];
         }
     };
 }
@@ -174,6 +197,15 @@ macro_rules! define_unary {
             /// Returns true if `fact` is in its row.
             pub fn is(self, fact: Fact) -> bool {
                 self.facts().contains(&fact)
+            }
+
+            /// Element type of the result for operands of type `dtype`.
+            pub fn result(self, dtype: DType) -> DType {
+                match dtype {
+                    _ if self.is(Fact::Predicate) => DType::Bool,
+                    _ if self.is(Fact::Real) => dtype.real(),
+                    _ => dtype,
+                }
             }
         }
     };
@@ -212,6 +244,11 @@ macro_rules! define_binary {
                 match self { $(BinaryOp::$op => &[$(Fact::$fact),*]),* }
             }
 
+            /// Element type of the result for operands of type `dtype`.
+            pub fn result(self, dtype: DType) -> DType {
+                if self.linearity() == Linearity::Parts { dtype.complex() } else { dtype }
+            }
+
             /// Returns true if `fact` is in its row.
             pub fn is(self, fact: Fact) -> bool {
                 self.facts().contains(&fact)
@@ -230,13 +267,13 @@ define_binary! {
     /// Integers: towards zero; `x / 0` is all ones.
     Div "div": Numbers Quotient [Cheap];
     /// The sign of the dividend.
-    Rem "rem": Numbers Nonlinear [];
+    Rem "rem": Reals Nonlinear [];
     /// A power; `0^0` is 1.
-    Pow "pow": Floats Nonlinear [];
+    Pow "pow": Inexact Nonlinear [];
     /// NaN wins.
-    Max "max": Numbers Nonlinear [Cheap];
+    Max "max": Reals Nonlinear [Cheap];
     /// NaN wins.
-    Min "min": Numbers Nonlinear [Cheap];
+    Min "min": Reals Nonlinear [Cheap];
     /// The angle of the point (`rhs`, `lhs`).
     Atan2 "atan2": Floats Nonlinear [];
     /// The derivative of order `lhs`, a whole number from 0, of [`UnaryOp::Digamma`] at `rhs`.
@@ -253,6 +290,8 @@ define_binary! {
     ShiftRightLogical "shift_right_logical": Integers Nonlinear [];
     /// Gives the sign in every bit when the amount is not less than the width.
     ShiftRightArithmetic "shift_right_arithmetic": Integers Nonlinear [];
+    /// The complex number of a real and an imaginary part.
+    Complex "complex": Parts Parts [Cheap];
 }
 
 /// Defines an enum whose rows are a variant and its printed name.
@@ -316,7 +355,8 @@ impl ReduceOp {
     /// Element types that it takes.
     pub fn domain(self) -> Domain {
         match self {
-            ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min => Domain::Numbers,
+            ReduceOp::Sum | ReduceOp::Prod => Domain::Numbers,
+            ReduceOp::Max | ReduceOp::Min => Domain::Reals,
             ReduceOp::And | ReduceOp::Or => Domain::Bits,
         }
     }

@@ -67,6 +67,7 @@ macro_rules! structure {
                     | Op::Scatter(_)
                     | Op::Dot(_)
                     | Op::Conv(_)
+                    | Op::Fft(_)
                     | Op::Cholesky
                     | Op::TriangularSolve(_)
                     | Op::Reduce { .. }
@@ -154,6 +155,7 @@ impl Op {
             | Op::Slice { .. }
             | Op::Gather(_)
             | Op::Scatter(_)
+            | Op::Fft(_)
             | Op::Cholesky
             | Op::TriangularSolve(_)
             | Op::Reduce { .. }

@@ -119,7 +119,7 @@ pub fn pmean<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>) -> A {
     let at = Location::caller();
     x.visit_leaves(&Path::ROOT, &mut |path, leaf| {
         let ty = leaf.ty();
-        if !ty.dtype.is_float() {
+        if !ty.dtype.is_inexact() {
             let path = crate::tree::path_of("argument", path);
             let problem =
                 format!("{path} is {ty}, and pmean takes floats; convert with .to(dtype)");

@@ -15,7 +15,8 @@ use crate::trace::types::{DType, TensorType};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be combined with a `Tensor`",
     label = "neither a Tensor nor a number of the types below",
-    note = "operands are a Tensor, f32, f64, i32, i64, u32, u64, usize or bool",
+    note = "operands are a Tensor, f32, f64, i32, i64, u32, u64, usize, bool, Complex<f32> or \
+            Complex<f64>",
     note = "an Array holds values outside of traced functions: pass it as an argument, which is a \
             Tensor inside, or capture `constant(array.to_literal()?)`"
 )]
@@ -40,7 +41,7 @@ macro_rules! float_operands {
         impl Operand for $t {
             #[track_caller]
             fn to_tensor(self, like: &TensorType) -> Tensor {
-                if !like.dtype.is_float() {
+                if !like.dtype.is_inexact() {
                     fail_op("literal", format!(
                         "the float {self} cannot be combined with {like}; convert the tensor with \
                          .to(DType::F32), or use an integer"
@@ -85,7 +86,7 @@ impl Operand for bool {
 }
 
 #[track_caller]
-fn filled(like: &TensorType, value: f64) -> Tensor {
+pub(super) fn filled(like: &TensorType, value: f64) -> Tensor {
     bind1(Op::Constant(Literal::filled(like.clone(), value)), &[], Location::caller())
 }
 
@@ -101,9 +102,13 @@ fn int_filled(like: &TensorType, value: i128) -> Tensor {
         DType::U8 => u8::try_from(value).ok().map(|value| Literal::splat(shape, value)),
         DType::U16 => u16::try_from(value).ok().map(|value| Literal::splat(shape, value)),
         DType::U32 => u32::try_from(value).ok().map(|value| Literal::splat(shape, value)),
-        DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
-            Some(Literal::filled(like.clone(), value as f64))
-        }
+        DType::Bool
+        | DType::F16
+        | DType::BF16
+        | DType::F32
+        | DType::F64
+        | DType::C64
+        | DType::C128 => Some(Literal::filled(like.clone(), value as f64)),
     };
     match literal {
         Some(literal) => bind1(Op::Constant(literal), &[], Location::caller()),
@@ -120,7 +125,7 @@ fn pair(name: &'static str, lhs: Tensor, rhs: impl Operand) -> (Tensor, Tensor) 
 }
 
 #[track_caller]
-fn binary(op: BinaryOp, lhs: Tensor, rhs: impl Operand) -> Tensor {
+pub(super) fn binary(op: BinaryOp, lhs: Tensor, rhs: impl Operand) -> Tensor {
     let (lhs, rhs) = pair(op.name(), lhs, rhs);
     bind1(Op::Binary(op), &[lhs, rhs], Location::caller())
 }
@@ -514,6 +519,16 @@ impl Tensor {
         let zero = super::zeros_like(remainder);
         let wrong_sign = remainder.lt(zero).ne(rhs.lt(zero));
         where_(wrong_sign & remainder.ne(zero), remainder + rhs, remainder)
+    }
+
+    /// True for each element that is neither infinite nor NaN.
+    #[track_caller]
+    pub fn is_finite(self) -> Tensor {
+        let _scope = function("is_finite");
+        if self.dtype().is_complex() {
+            return self.real().is_finite() & self.imag().is_finite();
+        }
+        unary(UnaryOp::IsFinite, self, Location::caller())
     }
 
     /// True for each element that is NaN.

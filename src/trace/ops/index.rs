@@ -84,9 +84,13 @@ pub(crate) fn wide(op: &str, indices: Tensor) -> Tensor {
         DType::I8 | DType::I16 | DType::U8 | DType::U16 => indices.to(DType::I32),
         // An index past the end stays past the end.
         DType::U64 => indices.minimum(i64::MAX).to(DType::I64),
-        DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
-            fail_op(op, format!("indices must be integers, and are {}", indices.ty()))
-        }
+        DType::Bool
+        | DType::F16
+        | DType::BF16
+        | DType::F32
+        | DType::F64
+        | DType::C64
+        | DType::C128 => fail_op(op, format!("indices must be integers, and are {}", indices.ty())),
     }
 }
 
@@ -305,6 +309,7 @@ fn inside(indices: Tensor, size: usize) -> Tensor {
 fn fill_like(x: Tensor) -> Tensor {
     let value = match x.dtype() {
         DType::F16 | DType::BF16 | DType::F32 | DType::F64 => f64::NAN,
+        DType::C64 | DType::C128 => f64::NAN,
         DType::Bool => 1.0,
         DType::I8 => i8::MIN as f64,
         DType::I16 => i16::MIN as f64,
@@ -344,7 +349,7 @@ impl IndexUpdate {
             ..GatherDims::default()
         };
         let taken = gather(self.x, self.vectors, dims);
-        if !taken.dtype().is_float() {
+        if !taken.dtype().is_inexact() {
             return taken;
         }
         let mut valid = None;

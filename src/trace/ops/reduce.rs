@@ -80,6 +80,7 @@ fn accumulation(dtype: DType) -> (DType, DType) {
         DType::I32 | DType::I64 | DType::U32 | DType::U64 | DType::F32 | DType::F64 => {
             (dtype, dtype)
         }
+        DType::C64 | DType::C128 => (dtype, dtype),
     }
 }
 
@@ -134,11 +135,12 @@ impl Tensor {
         }
     }
 
-    /// Floats as they are; integers and bools as `f32`, integers of 64 bits as `f64`.
+    /// Floats and complex numbers as they are; integers and bools as `f32`, integers of 64 bits as `f64`.
     #[track_caller]
     pub(crate) fn to_inexact(self) -> Tensor {
         match self.dtype() {
             DType::F16 | DType::BF16 | DType::F32 | DType::F64 => self,
+            DType::C64 | DType::C128 => self,
             DType::I64 | DType::U64 => self.to(DType::F64),
             DType::Bool
             | DType::I8
@@ -161,7 +163,7 @@ impl Tensor {
     }
 
     /// `jnp.var`: the mean squared distance over `axes`, which vanish, from the mean. Types as
-    /// [`Tensor::mean`].
+    /// [`Tensor::mean`], and floats for complex numbers.
     #[track_caller]
     pub fn var(self, axes: impl AxisList) -> Tensor {
         let _scope = function("var");
@@ -178,8 +180,8 @@ impl Tensor {
         let (x, dtype, count) = self.to_average(&axes);
         let mean = x.reduce(ReduceOp::Sum, axes.clone()) / count as f64;
         let centred = x - mean.keep_axes(&shape, &axes);
-        let sum = centred.square().reduce(ReduceOp::Sum, axes);
-        let variance = (sum / (count as f64 - ddof as f64)).to(dtype);
+        let sum = centred.squared_size().reduce(ReduceOp::Sum, axes);
+        let variance = (sum / (count as f64 - ddof as f64)).to(dtype.real());
         if ddof < count {
             return variance;
         }
@@ -302,6 +304,6 @@ impl Tensor {
     #[track_caller]
     pub fn norm(self) -> Tensor {
         let _scope = function("norm");
-        self.to_inexact().square().sum(..).sqrt()
+        self.to_inexact().squared_size().sum(..).sqrt()
     }
 }

@@ -1,8 +1,9 @@
 //! Reading elements and literals.
 
 use half::{bf16, f16};
+use num_complex::Complex;
 
-use super::super::literal::{AlignedBytes, Literal};
+use super::super::literal::{AlignedBytes, Element, Literal};
 use super::super::types::{DType, Shape, TensorType};
 use super::reader::Reader;
 use crate::error::Result;
@@ -90,12 +91,30 @@ impl<'t> Reader<'t> {
             let example = match dtype {
                 DType::Bool => "`true` or `false`",
                 _ if dtype.is_float() => "a number, `inf`, `-inf` or `NaN`",
+                _ if dtype.is_complex() => "a complex number such as `1-2j`",
                 _ => "an integer in its range",
             };
             let found = if text.is_empty() { "nothing" } else { text };
             self.fault(start, &format!("{dtype} wants {example}, found `{found}`"))
         })
     }
+}
+
+/// The texts of the real and the imaginary part of `1-2j`.
+fn parts(text: &str) -> Option<(&str, &str)> {
+    let text = text.strip_suffix('j')?;
+    // A sign that neither begins the text nor belongs to an exponent.
+    let signs = text.char_indices().skip(1).filter(|(_, c)| "+-".contains(*c));
+    let (at, sign) = signs.filter(|(i, _)| !text[..*i].ends_with('e')).last()?;
+    let (re, im) = text.split_at(at);
+    Some((re, if sign == '+' { &im[1..] } else { im }))
+}
+
+/// The complex number `1-2j` whose parts are elements of type `T`.
+fn complex<T: Element>(dtype: DType, text: &str) -> Option<Complex<T>> {
+    let (re, im) = parts(text)?;
+    let part = |text| splat(dtype, Shape::scalar(), text)?.as_splat::<T>();
+    Some(Complex::new(part(re)?, part(im)?))
 }
 
 fn splat(dtype: DType, shape: Shape, text: &str) -> Option<Literal> {
@@ -137,5 +156,7 @@ fn splat(dtype: DType, shape: Shape, text: &str) -> Option<Literal> {
             float!(f32, u32, 32, |text: &str| text.parse::<f32>().ok().filter(|_| known(text)))
         }
         DType::F64 => float!(f64, u64, 64, float),
+        DType::C64 => Some(Literal::splat(shape, complex::<f32>(DType::F32, text)?)),
+        DType::C128 => Some(Literal::splat(shape, complex::<f64>(DType::F64, text)?)),
     }
 }

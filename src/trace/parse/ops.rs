@@ -14,8 +14,9 @@ use super::super::literal::Literal;
 use super::super::op::{
     AllReduceOp, Amounts, ArgOp, Axes, BinaryOp, CallbackKind, CallbackOp, Collective,
     CollectiveOp, CompareOp, CondOp, ConvDims, CustomJvpOp, CustomLinOp, CustomVjpOp, DotDims,
-    GatherDims, Op, Precision, ReduceOp, RematOp, RematPolicy, Rule, ScanOp, ScatterDims,
-    ScatterKind, ShardingKind, ShardingOp, TriangularSolveOp, UnaryOp, VmapMethod, WhileOp,
+    FftKind, FftOp, GatherDims, Op, Precision, ReduceOp, RematOp, RematPolicy, Rule, ScanOp,
+    ScatterDims, ScatterKind, ShardingKind, ShardingOp, TriangularSolveOp, UnaryOp, VmapMethod,
+    WhileOp,
 };
 use super::super::program::Program;
 use super::super::types::{DType, Shape, TensorType};
@@ -110,6 +111,10 @@ forms! {
         Ok(Op::Dot(DotDims { lhs_contract, rhs_contract, lhs_batch, rhs_batch, precision }))
     };
     Op::Conv(_), ["conv"] => |_, p| read_conv(p);
+    Op::Fft(_), FftKind::ALL.map(FftKind::name) => |name, p| {
+        let kind = of_name(&FftKind::ALL, FftKind::name, name);
+        Ok(Op::Fft(FftOp { kind, lengths: p.axes("lengths")? }))
+    };
     Op::Cholesky, ["cholesky"] => |_, _| Ok(Op::Cholesky);
     Op::TriangularSolve(_), ["triangular_solve"] => |_, p| {
         Ok(Op::TriangularSolve(TriangularSolveOp {

@@ -154,14 +154,16 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Skips an element of a tensor: `-2.5e-3`, `true`, `NaN(0x7fc00001)`.
+    /// Skips an element of a tensor: `-2.5e-3`, `true`, `NaN(0x7fc00001)`, `1-2j`.
     pub(super) fn skip_number(&mut self) -> bool {
         let start = self.at;
-        self.take(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
-        if self.rest().starts_with("(0x") {
+        let digits = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+        self.take(digits);
+        while self.rest().starts_with("(0x") {
             self.at += 1;
             self.take(|c| c.is_ascii_alphanumeric());
             self.eat(")");
+            self.take(digits);
         }
         self.at > start
     }

@@ -8,6 +8,7 @@ use std::fmt::{self, Display, LowerExp, Write};
 
 use bytemuck::pod_read_unaligned as read;
 use half::{bf16, f16};
+use num_complex::Complex;
 
 use super::super::literal::Literal;
 use super::super::types::DType;
@@ -41,13 +42,15 @@ impl Literal {
                 let near = |y: f64| bf16::from_f64(y).to_bits() == bits;
                 float(shortest(x.to_f64(), near), bits.into(), nan.into(), 4)
             }
-            DType::F32 => {
-                let x = read::<f32>(bytes);
-                float(x, x.to_bits().into(), f32::NAN.to_bits().into(), 8)
+            DType::F32 => float32(read(bytes)),
+            DType::F64 => float64(read(bytes)),
+            DType::C64 => {
+                let z = read::<Complex<f32>>(bytes);
+                complex(float32(z.re), float32(z.im))
             }
-            DType::F64 => {
-                let x = read::<f64>(bytes);
-                float(x, x.to_bits(), f64::NAN.to_bits(), 16)
+            DType::C128 => {
+                let z = read::<Complex<f64>>(bytes);
+                complex(float64(z.re), float64(z.im))
             }
         }
     }
@@ -85,6 +88,20 @@ fn float<F: Display + LowerExp + Copy + Into<f64>>(
         _ if size.is_finite() && size != 0.0 && !(1e-5..1e16).contains(&size) => format!("{x:e}"),
         _ => x.to_string(),
     }
+}
+
+fn float32(x: f32) -> String {
+    float(x, x.to_bits().into(), f32::NAN.to_bits().into(), 8)
+}
+
+fn float64(x: f64) -> String {
+    float(x, x.to_bits(), f64::NAN.to_bits(), 16)
+}
+
+/// A complex number as in Python, `1+2j`.
+fn complex(re: String, im: String) -> String {
+    let sign = if im.starts_with('-') { "" } else { "+" };
+    format!("{re}{sign}{im}j")
 }
 
 impl Display for Literal {

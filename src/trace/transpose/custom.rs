@@ -17,12 +17,12 @@ pub(crate) fn transpose_custom_lin(
     let (known, tangents) = x.split_at(op.num_known);
     let mut given = cts.iter().copied();
     let cts = op.bwd.input_types().skip(op.num_known).map(|ty| {
-        let ct = if ty.dtype.is_float() { given.next().flatten() } else { None };
+        let ct = if ty.dtype.is_inexact() { given.next().flatten() } else { None };
         written(ct, ty)
     });
     let operands: Vec<Tensor> = known.iter().map(Operand::known).chain(cts).collect();
     let results = inline(&op.bwd, &operands);
-    let floats = results.into_iter().filter(|result| result.dtype().is_float());
+    let floats = results.into_iter().filter(|result| result.dtype().is_inexact());
     let back = tangents.iter().zip(floats);
     known
         .iter()

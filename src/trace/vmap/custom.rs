@@ -113,7 +113,7 @@ fn batch_bwd(
         let back = batch_program(bwd, &as_batched(inputs, into), context);
         let each = back.iter().zip(args).map(|(ct, &mapped)| match (mapped, ct.mapped) {
             (true, _) => ct.full(context.size),
-            (false, true) if ct.tensor.dtype().is_float() => {
+            (false, true) if ct.tensor.dtype().is_inexact() => {
                 ct.tensor.reduce(ReduceOp::Sum, [0].as_slice().into())
             }
             (false, true) => ct.tensor.index_axis(0, 0),
@@ -159,7 +159,7 @@ pub(crate) fn custom_lin(
     let args: Vec<bool> = op
         .bwd
         .output_types()
-        .map(|ty| !ty.dtype.is_float() || moving.next().expect("one a float"))
+        .map(|ty| !ty.dtype.is_inexact() || moving.next().expect("one a float"))
         .collect();
     let bwd = batch_bwd(&op.bwd, &into, &args, context, at);
     let (programs, shared) = with_captures(vec![bwd]);

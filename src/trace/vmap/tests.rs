@@ -165,7 +165,9 @@ fn random(input: &Input, seed: u64) -> Literal {
         DType::I8 | DType::I16 | DType::I64 | DType::U8 | DType::U16 | DType::U64 => {
             panic!("no values of type {dtype}")
         }
-        DType::F16 | DType::BF16 | DType::F64 => panic!("no values of type {dtype}"),
+        DType::F16 | DType::BF16 | DType::F64 | DType::C64 | DType::C128 => {
+            panic!("no values of type {dtype}")
+        }
     }
 }
 
@@ -207,8 +209,12 @@ fn elementwise() -> Vec<Case> {
         case("unmapped result", [floats([4]), floats([2])], |x| vec![x[0], x[1] * 2.0]),
     ];
     for op in UnaryOp::ALL.into_iter().filter(|&op| op != UnaryOp::Not) {
-        cases.push(case(op.name(), [floats([2, 2])], move |x| bound(Op::Unary(op), x)));
+        cases.push(case(op.name(), [floats([2, 2])], move |x| {
+            let complex = !op.domain().contains(DType::F32);
+            bound(Op::Unary(op), &[if complex { x[0].to(DType::C64) } else { x[0] }])
+        }));
     }
+    cases.push(case("fft", [floats([2, 4])], |x| vec![fft(x[0], FftKind::Rfft, &[2, 4])]));
     for op in BinaryOp::ALL {
         let integers = [
             BinaryOp::And,

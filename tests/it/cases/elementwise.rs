@@ -275,6 +275,9 @@ fn other_cases(cases: &mut Vec<Case>) {
                 let literal = match dtype {
                     DType::Bool => Literal::new([4], &[true, false, true, true]),
                     _ if dtype.is_float() => floats(dtype, &[4].into(), &values),
+                    _ if dtype.is_complex() => {
+                        floats(dtype, &[4].into(), &[values, values].concat())
+                    }
                     _ => ints(dtype, &[4].into(), &corners(dtype)[..4]),
                 };
                 vec![dense, constant(literal), full([2, 2], 1.0, dtype), full([], 0.0, dtype)]

@@ -3,6 +3,7 @@
 //! A case is named after the operation that it is about, then by what is special: `scan/reverse`.
 
 pub mod callbacks;
+pub mod complex;
 pub mod control;
 pub mod custom;
 pub mod elementwise;
@@ -37,7 +38,7 @@ pub enum Smooth {
 /// An argument of a case.
 #[derive(Debug, Clone)]
 pub enum In {
-    /// Floats in this range.
+    /// Floats in this range; of complex numbers both parts.
     Float(Vec<usize>, f64, f64),
     /// Floats in -2..2, no two of them close together.
     Distinct(Vec<usize>),
@@ -135,6 +136,7 @@ impl In {
         match self {
             In::Float(shape, low, high) => {
                 let n: usize = shape.iter().product();
+                let n = if dtype.is_complex() { 2 * n } else { n };
                 let values: Vec<f64> = (0..n).map(|_| low + (high - low) * random.unit()).collect();
                 floats(dtype, &shape.into(), &values)
             }

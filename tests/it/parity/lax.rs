@@ -8,8 +8,8 @@ use super::{Row, calls, items};
 
 pub fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
-    items!(rows, "jax.lax", ops: all_gather, all_to_all, axis_index, axis_size, broadcast_shapes, concatenate,
-        conv_general_dilated, conv_transpose, div, dot_general, full, full_like, gather, pmax, pmean,
+    items!(rows, "jax.lax", ops: all_gather, all_to_all, axis_index, axis_size, broadcast_shapes, complex, concatenate,
+        conv_general_dilated, conv_transpose, div, dot_general, fft, full, full_like, gather, pmax, pmean,
         pmin, polygamma, stack, ppermute, psum, psum_scatter, scatter, select = where_, select_n = where_, sort_key_val = sort_by);
     items!(rows, "jax.lax", numpy: mulhi, ragged_dot, reduce, betainc, igamma = gammainc, igamma_grad_a, igammac = gammaincc,
         random_gamma_grad, zeta);
@@ -45,6 +45,7 @@ fn elementwise(rows: &mut Vec<Row>) {
         clz => |x| x.clz(),
         clamp => |x, low, high| x.clamp(low, high),
         convert_element_type => |x| x.to(DType::F32),
+        conj => |x| x.conj(),
         cos => |x| x.cos(),
         cosh => |x| x.cosh(),
         digamma => |x| x.digamma(),
@@ -58,6 +59,7 @@ fn elementwise(rows: &mut Vec<Row>) {
         floor => |x| x.floor(),
         ge => |x, y| x.ge(y),
         gt => |x, y| x.gt(y),
+        imag => |x| x.imag(),
         integer_pow => |x| x.powi(3),
         is_finite => |x| x.is_finite(),
         le => |x, y| x.le(y),
@@ -74,6 +76,7 @@ fn elementwise(rows: &mut Vec<Row>) {
         nextafter => |x, y| x.nextafter(y),
         population_count => |x| x.population_count(),
         pow => |x, y| x.pow(y),
+        real => |x| x.real(),
         reciprocal => |x| x.reciprocal(),
         rem => |x, y| x % y,
         round => |x| x.round(),

@@ -21,7 +21,8 @@ pub fn rows() -> Vec<Row> {
     items!(rows, "jax.numpy.linalg", ops: cholesky);
     items!(rows, "jax.numpy.linalg", numpy: cond, eigh, eigvalsh, lstsq, matrix_rank, pinv, svd, svdvals, det, inv, matrix_norm, matrix_power, multi_dot, qr,
         slogdet, solve, tensordot, tensorinv, tensorsolve, vecdot);
-    items!(rows, "jax.numpy.fft", numpy: fftfreq, rfftfreq);
+    items!(rows, "jax.numpy.fft", numpy: fft, fft2, fftfreq, fftn, hfft, ifft, ifft2, ifftn, ihfft, irfft, irfft2,
+        irfftn, rfft, rfft2, rfftfreq, rfftn);
     calls!(rows, "jax.numpy.fft":
         fftshift => |x| x.fftshift(..),
         ifftshift => |x| x.ifftshift(..),
@@ -48,6 +49,12 @@ fn elementwise(rows: &mut Vec<Row>) {
         acos => |x| x.acos(), arccos => |x| x.acos(),
         acosh => |x| x.acosh(), arccosh => |x| x.acosh(),
         add => |x, y| x + y,
+        angle => |x| x.angle(),
+        conj => |x| x.conj(), conjugate => |x| x.conj(),
+        imag => |x| x.imag(), real => |x| x.real(),
+        iscomplex => |x| x.iscomplex(), isreal => |x| x.isreal(),
+        iscomplexobj => |x| x.dtype().is_complex(), isrealobj => |x| !x.dtype().is_complex(),
+        sort_complex => |x| x.sort_complex(),
         asin => |x| x.asin(), arcsin => |x| x.asin(),
         asinh => |x| x.asinh(), arcsinh => |x| x.asinh(),
         atan => |x| x.atan(), arctan => |x| x.atan(),

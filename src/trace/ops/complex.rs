@@ -1,0 +1,103 @@
+//! Complex numbers from their parts, and their parts.
+
+use std::panic::Location;
+
+use num_complex::Complex;
+
+use super::elementwise::{Operand, binary, filled};
+use crate::trace::op::{BinaryOp, Op, UnaryOp};
+use crate::trace::tensor::{Tensor, bind1, fail_op, function};
+use crate::trace::types::TensorType;
+
+macro_rules! complex_operands {
+    ($($t:ty),*) => {$(
+        impl Operand for Complex<$t> {
+            #[track_caller]
+            fn to_tensor(self, like: &TensorType) -> Tensor {
+                complex_filled(like, Complex::new(self.re.into(), self.im.into()))
+            }
+        }
+    )*};
+}
+complex_operands!(f32, f64);
+
+#[track_caller]
+fn complex_filled(like: &TensorType, z: Complex<f64>) -> Tensor {
+    if !like.dtype.is_complex() {
+        fail_op(
+            "literal",
+            format!(
+                "the complex number {z} cannot be combined with {like}; convert the tensor with \
+                 .to(DType::C64)"
+            ),
+        );
+    }
+    let part = TensorType::new(like.dtype.real(), &like.shape);
+    complex(filled(&part, z.re), filled(&part, z.im))
+}
+
+/// `lax.complex`: the complex numbers with real parts `re` and imaginary parts `im`, both f32 or
+/// f64.
+///
+/// ```
+/// use podracer::trace::ops::complex;
+/// use podracer::{Array, Complex, Tensor, interpret};
+/// let f = interpret(|(re, im): (Tensor, Tensor)| complex(re, im).exp().abs());
+/// let sizes = f.call((Array::from([0.0f32]), Array::from([3.0f32])))?;
+/// assert_eq!(sizes.to_vec::<f32>()?, [1.0]);
+/// # Ok::<(), podracer::Error>(())
+/// ```
+#[track_caller]
+pub fn complex(re: Tensor, im: impl Operand) -> Tensor {
+    let _scope = function("complex");
+    binary(BinaryOp::Complex, re, im)
+}
+
+impl Tensor {
+    /// The real part; real numbers as they are: `jnp.real`.
+    #[track_caller]
+    pub fn real(self) -> Tensor {
+        let _scope = function("real");
+        match self.dtype().is_complex() {
+            true => bind1(Op::Unary(UnaryOp::Real), &[self], Location::caller()),
+            false => self,
+        }
+    }
+
+    /// The imaginary part, of real numbers 0: `jnp.imag`.
+    #[track_caller]
+    pub fn imag(self) -> Tensor {
+        let _scope = function("imag");
+        match self.dtype().is_complex() {
+            true => bind1(Op::Unary(UnaryOp::Imag), &[self], Location::caller()),
+            false => super::zeros_like(self),
+        }
+    }
+
+    /// The complex conjugate; real numbers as they are: `jnp.conj`.
+    #[track_caller]
+    pub fn conj(self) -> Tensor {
+        let _scope = function("conj");
+        match self.dtype().is_complex() {
+            true => bind1(Op::Unary(UnaryOp::Conj), &[self], Location::caller()),
+            false => self,
+        }
+    }
+
+    /// `|x|^2`.
+    #[track_caller]
+    pub(crate) fn squared_size(self) -> Tensor {
+        match self.dtype().is_complex() {
+            true => (self * self.conj()).real(),
+            false => self.square(),
+        }
+    }
+
+    /// The angle in the complex plane, in radians: `jnp.angle`.
+    #[track_caller]
+    pub fn angle(self) -> Tensor {
+        let _scope = function("angle");
+        let x = self.to_inexact();
+        x.imag().atan2(x.real())
+    }
+}
