@@ -213,7 +213,6 @@ mod watch;
 pub use array::Array;
 pub use error::{Error, Result};
 pub use jit::{Jit, Mode, eager, effects_barrier, eval_shape, interpret, jit, make_program};
-pub use num_complex::Complex;
 pub use pmap::{
     Pmap, Sharded, ShardedJit, device_get, device_put, device_put_sharded, devices, make_mesh,
     pmap, pmap_with_mode, replicate, shard, sharded_jit, unreplicate, unshard,
@@ -230,6 +229,7 @@ pub use trace::custom::{custom_jvp, custom_vjp};
 pub use trace::jacobian::{hessian, hvp, jacfwd, jacrev, ravel};
 pub use trace::jvp::jvp;
 pub use trace::linearize::linearize;
+pub use trace::literal::Complex;
 pub use trace::mesh::{Mesh, NamedSharding, P, PartitionSpec, Shardings, Specs};
 pub use trace::ops::{
     all_gather, all_gather_tiled, all_to_all, axis_index, axis_size, pmax, pmean, pmin, ppermute,

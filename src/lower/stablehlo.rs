@@ -245,7 +245,7 @@ impl<'a> Emitter<'a> {
         let result = results.first().copied().unwrap_or(&none);
         // These hand slots on, so that constants stay constants.
         if let Op::Constant(literal) = &equation.op {
-            let slot = if literal.ty().numel() <= SMALL || literal.splat_value().is_some() {
+            let slot = if literal.ty().numel() <= SMALL || literal.is_splat() {
                 Slot::Constant(literal)
             } else {
                 Slot::Value(self.constant(literal))

@@ -22,7 +22,7 @@ use crate::tree::{self, Tree};
 /// one is traced twice. It must not differentiate or batch the function, whose rule it only
 /// defines.
 ///
-/// Leaves that are not floats have no derivative: their tangents are zeros on the way in, and
+/// Leaves that are neither floats nor complex have no derivative: their tangents are zeros on the way in, and
 /// ignored on the way out. Captures of the closures are constant; a captured tensor that is being
 /// differentiated is an error.
 ///
@@ -73,7 +73,7 @@ pub fn custom_jvp<A: Tree<Tensor>, B: Tree<Tensor>>(
 /// pullback needs; `bwd` takes these and a cotangent of the result, and returns a cotangent of the
 /// argument. The function cannot be differentiated forwards.
 ///
-/// Leaves that are not floats have no derivative: their cotangents are zeros on the way in, and
+/// Leaves that are neither floats nor complex have no derivative: their cotangents are zeros on the way in, and
 /// ignored on the way out. Captures of the closures are constant; a captured tensor that is being
 /// differentiated is an error.
 ///

@@ -17,6 +17,17 @@ fn units(ty: &TensorType) -> Tensor {
     ops::eye(n, ty.dtype).reshape(ty.shape.with_axis(0, n))
 }
 
+/// Refuses a side from which a Jacobian of complex numbers would be half of the derivative.
+fn refuse_complex(name: &str, side: &str, ty: &TensorType) {
+    if ty.dtype.is_complex() {
+        let problem = format!(
+            "{side} is {ty}, and Jacobians are of floats; take its .real() and .imag(), or \
+             differentiate a holomorphic function with jvp or grad_holomorphic"
+        );
+        fail_op(name, problem);
+    }
+}
+
 fn concatenated(first: &Shape, second: &Shape) -> Shape {
     first.iter().chain(second.iter()).copied().collect()
 }
@@ -38,6 +49,7 @@ pub fn jacfwd<B: Tree<Tensor>>(f: impl Fn(Tensor) -> B) -> impl Fn(Tensor) -> B 
     move |x: Tensor| {
         at_line(at, || {
             let ty = x.ty();
+            refuse_complex("jacfwd", "the argument", &ty);
             let columns = vmap(|v: Tensor| jvp(&f, x, v).1)(units(&ty));
             let placed = tree::leaves(&columns).into_iter().map(|columns: Tensor| {
                 let last = columns.moveaxis(0, -1);
@@ -67,6 +79,7 @@ pub fn jacrev<A: Tree<Tensor>>(f: impl Fn(A) -> Tensor) -> impl Fn(A) -> A {
         at_line(at, || {
             let (y, pull) = vjp(&f, x);
             let ty = y.ty();
+            refuse_complex("jacrev", "the result", &ty);
             if !ty.dtype.is_float() {
                 fail_op("jacrev", format!("the function must return a float, and returns {ty}"));
             }

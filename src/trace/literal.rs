@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bytemuck::{CheckedBitPattern, NoUninit, Pod, Zeroable};
 use half::{bf16, f16};
 use ndarray::{ArrayD, ArrayView, Dimension, IxDyn};
-use num_complex::Complex;
+/// A complex number, the element of [`DType::C64`] and [`DType::C128`].
+pub use num_complex::Complex;
 
 use super::types::{DType, Shape, TensorType};
 use crate::error::{Error, Result};
@@ -95,11 +96,11 @@ macro_rules! with_element {
                 $body
             }
             $crate::trace::types::DType::C64 => {
-                type $T = $crate::Complex<f32>;
+                type $T = $crate::trace::literal::Complex<f32>;
                 $body
             }
             $crate::trace::types::DType::C128 => {
-                type $T = $crate::Complex<f64>;
+                type $T = $crate::trace::literal::Complex<f64>;
                 $body
             }
         }

@@ -31,6 +31,7 @@ mod sets;
 mod signal;
 mod sorting;
 mod special;
+mod spherical;
 mod stacking;
 mod statistics;
 mod window;
@@ -77,5 +78,6 @@ pub use signal::{
 };
 pub use sorting::lexsort;
 pub use special::{beta, betaln, comb, factorial, gamma, gammasgn, i0, i1, multigammaln, poch};
+pub use spherical::sph_harm_y;
 pub use stacking::{block, broadcast_arrays, column_stack, dstack, hstack, vstack};
 pub use window::WindowOptions;

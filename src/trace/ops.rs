@@ -38,8 +38,8 @@ pub(crate) use precision::structure_in_scope;
 pub(crate) use shape::{broadcast_pair, ensure_parts};
 pub use shape::{broadcast_shapes, concatenate, stack};
 pub use special::polygamma;
-pub(crate) use triangular::expect_square;
 pub use triangular::{cholesky, triangular_solve};
+pub(crate) use triangular::{expect_square, expect_square_inexact};
 
 use super::op::Axes;
 use super::tensor::fail_op;

@@ -5,7 +5,7 @@
 mod errors;
 
 use podracer::trace::numpy::{self, FftNorm, einsum, kron, vecdot, vecmat};
-use podracer::trace::op::FftKind;
+use podracer::trace::op::{FftKind, TriangularSolveOp};
 use podracer::trace::ops::{self, complex, concatenate, constant, where_};
 use podracer::{
     Complex, DType, Tensor, checkpoint, cond, grad, grad_holomorphic, jvp, linearize, scan, vmap,
@@ -122,6 +122,22 @@ const ARRAYS: &[Function] = &[
             vecmat(x.index_axis(0, 0), y),
             kron(x, y),
         ]
+    }),
+    ("linear_systems", |x| {
+        vec![numpy::solve(x[0], x[1]), numpy::inv(x[0]), numpy::matrix_power(x[0], 3)]
+    }),
+    ("determinants", |x| {
+        let (sign, log) = numpy::slogdet(x[0]);
+        vec![numpy::det(x[0]), numpy::det(x[1]), sign, log]
+    }),
+    ("triangular_systems", |x| {
+        let lower = TriangularSolveOp { left_side: true, lower: true, ..Default::default() };
+        let turned = TriangularSolveOp { left_side: true, transpose_a: true, ..Default::default() };
+        [lower, turned].map(|op| ops::triangular_solve(x[0], x[1], op)).into()
+    }),
+    ("spherical", |x| {
+        let (n, m) = (constant([0, 1, 1, 2, 3, 3]), constant([0, 0, -1, 2, -3, 1]));
+        vec![numpy::sph_harm_y(n, m, x[0], x[1], 3)]
     }),
     ("scan", |x| {
         let (last, sizes) = scan(|c: Tensor, x: Tensor| (c * x + I, c.abs()), x[0], x[1]);

@@ -126,7 +126,12 @@ impl Emitter<'_> {
         self.transposed(x, ty, &last_order(spec))
     }
 
-    fn transposed(&mut self, x: Value, ty: &TensorType, order: &Axes) -> (Value, TensorType) {
+    pub(super) fn transposed(
+        &mut self,
+        x: Value,
+        ty: &TensorType,
+        order: &Axes,
+    ) -> (Value, TensorType) {
         if order.iter().enumerate().all(|(i, &axis)| i == axis) {
             return (x, ty.clone());
         }

@@ -4,8 +4,9 @@
 
 use super::emitter::Emitter;
 use super::mlir::{List, Ty, Value, predicate};
+use crate::lower::options::Platform;
 use crate::trace::literal::Literal;
-use crate::trace::op::{BinaryOp, CompareOp, FftOp, UnaryOp};
+use crate::trace::op::{Axes, BinaryOp, CompareOp, FftKind, FftOp, UnaryOp};
 use crate::trace::types::{DType, TensorType};
 
 /// Coefficients of Chebyshev polynomials in `x / 2 - 2`, which sum to `bessel_i0e(x)` from 0 to 8.
@@ -172,10 +173,28 @@ impl Emitter<'_> {
         ty: &TensorType,
         result: &TensorType,
     ) -> Value {
-        let (kind, lengths) = (fft.kind.name().to_uppercase(), List(&fft.lengths));
         if result.numel() == 0 {
             return self.constant(&Literal::filled(result.clone(), 0.0));
         }
+        let gpu = matches!(self.options.platform, Platform::Cuda | Platform::Rocm);
+        if let ([outer @ .., last], FftKind::Irfft, true) = (&fft.lengths[..], fft.kind, gpu)
+            && !outer.is_empty()
+        {
+            // NVIDIA's and AMD's libraries take all axes to be halves of something symmetric: the
+            // other axes are transformed on their own, as in JAX.
+            let first = ty.rank() - fft.lengths.len();
+            let mut order: Axes = (0..ty.rank() - 1).collect();
+            order.insert(first, ty.rank() - 1);
+            let mut back: Axes = (0..ty.rank()).filter(|&axis| axis != first).collect();
+            back.push(first);
+            let (x, moved) = self.transposed(x, ty, &order);
+            let complex = FftOp { kind: FftKind::Ifft, lengths: outer.into() };
+            let x = self.fft(&complex, x, &moved, &moved);
+            let (x, _) = self.transposed(x, &moved, &back);
+            let real = FftOp { kind: FftKind::Irfft, lengths: [*last].as_slice().into() };
+            return self.fft(&real, x, ty, result);
+        }
+        let (kind, lengths) = (fft.kind.name().to_uppercase(), List(&fft.lengths));
         self.op(format_args!(
             "stablehlo.fft {x}, type = {kind}, length = [{lengths}] : ({}) -> {}",
             Ty(ty),

@@ -177,19 +177,19 @@ impl<'a> Emitter<'a> {
         // A constant of shards and one of whole values are not the same: the partitioner keeps apart
         // what each partition computes on its own. Two equal constants would become one.
         let kind = usize::from(self.in_shards);
-        let found = match literal.splat_value() {
-            Some(_) => self.scopes.last().and_then(|scope| scope[kind].get(literal)),
+        let found = match literal.is_splat() {
+            true => self.scopes.last().and_then(|scope| scope[kind].get(literal)),
             // A long list of elements should not be written twice: any enclosing region will do.
-            None => self.scopes.iter().rev().find_map(|scope| scope[kind].get(literal)),
+            false => self.scopes.iter().rev().find_map(|scope| scope[kind].get(literal)),
         };
         if let Some(&value) = found {
             return value;
         }
         let ty = literal.ty();
-        let value = match literal.splat_value() {
+        let value = match literal.is_splat() {
             // The compiler keeps a `dense<x>` of many elements as that many elements; it handles a
             // broadcast well.
-            Some(_) if ty.rank() > 0 && ty.numel() > 0 => {
+            true if ty.rank() > 0 && ty.numel() > 0 => {
                 let scalar = self.constant(&scalar_of(literal));
                 self.op(format_args!(
                     "stablehlo.broadcast_in_dim {scalar}, dims = [] : ({}) -> {}",

@@ -4,23 +4,25 @@ use super::problem::{Problem, ensure};
 use crate::trace::op::TriangularSolveOp;
 use crate::trace::types::{DType, TensorType};
 
-fn expect_square(x: &TensorType, operand: usize) -> Result<(), Problem> {
+fn expect_square(x: &TensorType, dtypes: &[DType]) -> Result<(), Problem> {
+    let names: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
     ensure!(
-        matches!(x.dtype, DType::F32 | DType::F64),
-        [operand],
-        "takes f32 or f64, got {x}; convert it with .to(dtype)"
+        dtypes.contains(&x.dtype),
+        [0],
+        "takes {}, got {x}; convert it with .to(dtype)",
+        names.join(" or ")
     );
     let rank = x.rank();
     ensure!(
         rank >= 2 && x.shape[rank - 1] == x.shape[rank - 2],
-        [operand],
+        [0],
         "takes square matrices [.., n, n], got {x}"
     );
     Ok(())
 }
 
 pub(super) fn infer_cholesky(x: &TensorType) -> Result<TensorType, Problem> {
-    expect_square(x, 0)?;
+    expect_square(x, &[DType::F32, DType::F64])?;
     Ok(x.clone())
 }
 
@@ -29,7 +31,7 @@ pub(super) fn infer_triangular_solve(
     a: &TensorType,
     b: &TensorType,
 ) -> Result<TensorType, Problem> {
-    expect_square(a, 0)?;
+    expect_square(a, &[DType::F32, DType::F64, DType::C64, DType::C128])?;
     ensure!(a.dtype == b.dtype, [0, 1], "element types differ: a {a}, b {b}");
     let rank = a.rank();
     ensure!(

@@ -1,5 +1,10 @@
 //! Matrix factorizations and solutions of systems.
 
+use std::iter::Sum;
+use std::ops::{Div, Mul, Sub};
+
+use num_complex::Complex64;
+
 use super::number::Number;
 use crate::trace::literal::Literal;
 use crate::trace::op::TriangularSolveOp;
@@ -34,10 +39,20 @@ pub(super) fn cholesky(x: &Literal, ty: &TensorType) -> Literal {
 
 /// Substitution, forwards or backwards.
 pub(super) fn triangular_solve(op: &TriangularSolveOp, a: &Literal, b: &Literal) -> Literal {
+    match a.ty().dtype.is_complex() {
+        true => substitute::<Complex64>(op, a, b),
+        false => substitute::<f64>(op, a, b),
+    }
+}
+
+fn substitute<N>(op: &TriangularSolveOp, a: &Literal, b: &Literal) -> Literal
+where
+    N: Number + Sub<Output = N> + Mul<Output = N> + Div<Output = N> + Sum,
+{
     let (rank, ty) = (a.ty().rank(), b.ty());
     let n = a.ty().shape[rank - 1];
     let (rows, columns) = (ty.shape[rank - 2], ty.shape[rank - 1]);
-    let (matrices, mut x) = (f64::lift(a), f64::lift(b));
+    let (matrices, mut x) = (N::lift(a), N::lift(b));
     if x.is_empty() {
         return b.clone();
     }
@@ -53,11 +68,11 @@ pub(super) fn triangular_solve(op: &TriangularSolveOp, a: &Literal, b: &Literal)
             for step in 0..n {
                 let i = if forwards { step } else { n - 1 - step };
                 let known = if forwards { 0..i } else { i + 1..n };
-                let sum: f64 = known.map(|j| at(i, j) * x[place(j)]).sum();
+                let sum: N = known.map(|j| at(i, j) * x[place(j)]).sum();
                 let rest = x[place(i)] - sum;
                 x[place(i)] = if op.unit_diagonal { rest } else { rest / at(i, i) };
             }
         }
     }
-    f64::lower(ty, &x)
+    N::lower(ty, &x)
 }

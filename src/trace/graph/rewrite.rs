@@ -26,7 +26,7 @@ fn splats(program: &mut Program) {
     let mut values: HashMap<Var, Literal> = HashMap::new();
     for equation in &mut program.equations {
         if let Op::Constant(literal) = &equation.op
-            && literal.splat_value().is_some()
+            && literal.is_splat()
         {
             values.insert(equation.outputs[0], literal.clone());
         } else if let Op::Broadcast { .. } | Op::Reshape { .. } = &equation.op {

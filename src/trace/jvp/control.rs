@@ -294,7 +294,7 @@ fn free_vars(
     let mut free = invariant_vars(known, num_consts);
     for equation in &known.equations {
         if let Op::Constant(literal) = &equation.op
-            && literal.splat_value().is_some()
+            && literal.is_splat()
         {
             free[equation.outputs[0].index()] = false;
         }

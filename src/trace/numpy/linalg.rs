@@ -7,8 +7,8 @@ use crate::trace::control::scan;
 use crate::trace::custom::custom_jvp;
 use crate::trace::op::{Precision, TriangularSolveOp};
 use crate::trace::ops::{
-    IndexMode, arange, broadcast_shapes, concatenate, expect_square, eye, ones, triangular_solve,
-    where_, zeros_like,
+    IndexMode, arange, broadcast_shapes, complex, concatenate, expect_square_inexact, eye, ones,
+    triangular_solve, where_, zeros_like,
 };
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::{DType, Shape};
@@ -60,14 +60,14 @@ pub(super) fn batch_of(a: Tensor) -> Shape {
 }
 
 /// `lax.linalg.lu`: `P a = L U` by elimination with the largest pivot of each column, for square
-/// matrices `a: f[.., n, n]`, f32 or f64. Gives L (below the diagonal, which is ones and not there)
+/// matrices `a: [.., n, n]` of f32, f64, c64 or c128. Gives L (below the diagonal, which is ones and not there)
 /// and U together; the pivots, `i32[.., n]`: the row exchanged with row `i`; and the permutation,
 /// `i32[.., n]`: which row of `a` is row `i` of `L U`.
 #[track_caller]
 pub fn lu(a: Tensor) -> (Tensor, Tensor, Tensor) {
     let _scope = function("lu");
     at_line(Location::caller(), || {
-        expect_square("lu", a);
+        expect_square_inexact("lu", a);
         let all = for_each(
             &batch_of(a),
             |args| {
@@ -145,8 +145,8 @@ fn solve_matrix(a: Tensor, b: Tensor) -> Tensor {
     custom_jvp(solution, rule)((a, b))
 }
 
-/// `jnp.linalg.solve`: the x of `a x = b`, for square matrices `a: f[.., n, n]`, f32 or f64, and
-/// `b` a vector `[n]` or matrices `[.., n, m]`, whose axes before the last two broadcast. NaN or
+/// `jnp.linalg.solve`: the x of `a x = b`, for square matrices `a: [.., n, n]` of f32, f64, c64 or
+/// c128, and `b` a vector `[n]` or matrices `[.., n, m]`, whose axes before the last two broadcast. NaN or
 /// infinite where `a` is singular.
 ///
 /// ```
@@ -161,7 +161,7 @@ fn solve_matrix(a: Tensor, b: Tensor) -> Tensor {
 pub fn solve(a: Tensor, b: Tensor) -> Tensor {
     let _scope = function("solve");
     at_line(Location::caller(), || {
-        expect_square("solve", a);
+        expect_square_inexact("solve", a);
         let (left, right) = (a.ty(), b.ty());
         let n = left.shape[left.rank() - 1];
         let vector = right.rank() == 1;
@@ -185,13 +185,13 @@ pub fn solve(a: Tensor, b: Tensor) -> Tensor {
     })
 }
 
-/// `jnp.linalg.inv`: the inverses of square matrices `a: f[.., n, n]`, f32 or f64. To solve a
+/// `jnp.linalg.inv`: the inverses of square matrices `a: [.., n, n]` of f32, f64, c64 or c128. To solve a
 /// system, [`solve`] is faster and more exact.
 #[track_caller]
 pub fn inv(a: Tensor) -> Tensor {
     let _scope = function("inv");
     at_line(Location::caller(), || {
-        expect_square("inv", a);
+        expect_square_inexact("inv", a);
         solve(a, eye(a.dim(-1), a.dtype()))
     })
 }
@@ -203,13 +203,14 @@ fn parity(pivots: Tensor, like: Tensor) -> Tensor {
 }
 
 /// `jnp.linalg.slogdet`: the sign (-1, 0 or 1) of the determinant, and the logarithm of its
-/// absolute value (`-inf` of singular matrices), of square matrices `a: f[.., n, n]`, f32 or f64.
-/// The sign has no derivative.
+/// absolute value (`-inf` of singular matrices), of square matrices `a: [.., n, n]` of f32, f64, c64 or
+/// c128. The sign is a number on the unit circle for complex matrices; for real ones it has no
+/// derivative.
 #[track_caller]
 pub fn slogdet(a: Tensor) -> (Tensor, Tensor) {
     let _scope = function("slogdet");
     at_line(Location::caller(), || {
-        expect_square("slogdet", a);
+        expect_square_inexact("slogdet", a);
         let log_of = |a: Tensor, lu: Tensor, pivots: Tensor| {
             let diagonal = lu.diagonal();
             (parity(pivots, a) * diagonal.sign().prod(..), diagonal.abs().log().sum(..))
@@ -223,7 +224,12 @@ pub fn slogdet(a: Tensor) -> (Tensor, Tensor) {
         let rule = |a: Tensor, t: Tensor| {
             let (lu, pivots, permutation) = lu_of_matrix(a);
             let (sign, log) = log_of(a, lu, pivots);
-            ((sign, log), (zeros_like(sign), lu_solve(lu, permutation, t).trace()))
+            let slope = lu_solve(lu, permutation, t).trace();
+            if !a.dtype().is_complex() {
+                return ((sign, log), (zeros_like(sign), slope));
+            }
+            let rotation = complex(zeros_like(log), slope.imag());
+            ((sign, log), (sign * rotation, slope.real()))
         };
         let both = |x: &[Tensor]| {
             let (sign, log) = custom_jvp(value, rule)(x[0]);
@@ -234,13 +240,13 @@ pub fn slogdet(a: Tensor) -> (Tensor, Tensor) {
     })
 }
 
-/// `jnp.linalg.det`: the determinants of square matrices `a: f[.., n, n]`, f32 or f64. The
-/// derivative is that of the cofactors, and is right for singular matrices too.
+/// `jnp.linalg.det`: the determinants of square matrices `a: [.., n, n]` of f32, f64, c64 or c128.
+/// The derivative is that of the cofactors, and is right for singular matrices too.
 #[track_caller]
 pub fn det(a: Tensor) -> Tensor {
     let _scope = function("det");
     at_line(Location::caller(), || {
-        expect_square("det", a);
+        expect_square_inexact("det", a);
         for_each(&batch_of(a), |x| vec![det_of_matrix(x[0])], &[a])[0]
     })
 }

@@ -125,7 +125,7 @@ impl Op {
             indices: 0..0,
         };
         match self {
-            Op::Constant(literal) => Facts { cheap: literal.splat_value().is_some(), ..plain },
+            Op::Constant(literal) => Facts { cheap: literal.is_splat(), ..plain },
             Op::Unary(op) => {
                 let flat = op.is(Fact::Flat);
                 let tangents = if flat { TangentFlow::Blocked } else { TangentFlow::AllResults };

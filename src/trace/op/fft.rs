@@ -5,11 +5,12 @@ use super::Axes;
 /// Kind of a discrete Fourier transform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FftKind {
-    /// Of complex numbers to complex numbers.
+    /// Transform of complex numbers to complex numbers.
     Fft,
-    /// Its inverse, divided by the number of elements transformed.
+    /// The inverse, divided by the number of elements transformed.
     Ifft,
-    /// Of real numbers to the first half of the last axis, whose other half is its conjugate.
+    /// Transform of real numbers; the result has the first half of the last axis, as the other half
+    /// is its conjugate.
     Rfft,
     /// The inverse of [`FftKind::Rfft`].
     Irfft,

@@ -4,10 +4,11 @@ use std::panic::Location;
 
 use num_complex::Complex;
 
-use super::elementwise::{Operand, binary, filled};
+use super::elementwise::{Operand, binary};
+use crate::trace::literal::Literal;
 use crate::trace::op::{BinaryOp, Op, UnaryOp};
 use crate::trace::tensor::{Tensor, bind1, fail_op, function};
-use crate::trace::types::TensorType;
+use crate::trace::types::{DType, TensorType};
 
 macro_rules! complex_operands {
     ($($t:ty),*) => {$(
@@ -23,17 +24,18 @@ complex_operands!(f32, f64);
 
 #[track_caller]
 fn complex_filled(like: &TensorType, z: Complex<f64>) -> Tensor {
-    if !like.dtype.is_complex() {
-        fail_op(
-            "literal",
-            format!(
+    let literal = match like.dtype {
+        DType::C64 => Literal::splat(&like.shape, Complex::new(z.re as f32, z.im as f32)),
+        DType::C128 => Literal::splat(&like.shape, z),
+        _ => {
+            let problem = format!(
                 "the complex number {z} cannot be combined with {like}; convert the tensor with \
                  .to(DType::C64)"
-            ),
-        );
-    }
-    let part = TensorType::new(like.dtype.real(), &like.shape);
-    complex(filled(&part, z.re), filled(&part, z.im))
+            );
+            fail_op("literal", problem)
+        }
+    };
+    bind1(Op::Constant(literal), &[], Location::caller())
 }
 
 /// `lax.complex`: the complex numbers with real parts `re` and imaginary parts `im`, both f32 or

@@ -86,7 +86,7 @@ impl Operand for bool {
 }
 
 #[track_caller]
-pub(super) fn filled(like: &TensorType, value: f64) -> Tensor {
+fn filled(like: &TensorType, value: f64) -> Tensor {
     bind1(Op::Constant(Literal::filled(like.clone(), value)), &[], Location::caller())
 }
 

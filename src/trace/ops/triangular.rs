@@ -23,7 +23,7 @@ pub fn cholesky(x: Tensor) -> Tensor {
 }
 
 /// `lax.linalg.triangular_solve`: the `X` of `op(A) X = B` or of `X op(A) = B` for triangular
-/// matrices `a: f[.., n, n]`, f32 or f64, and right sides `b` of the same axes before the last two.
+/// matrices `a: [.., n, n]` of f32, f64, c64 or c128, and right sides `b` of the same axes before the last two.
 /// `b` may also have one axis less: then it is a vector, or a batch of them.
 ///
 /// ```
@@ -48,6 +48,19 @@ pub fn triangular_solve(a: Tensor, b: Tensor, op: TriangularSolveOp) -> Tensor {
         });
     }
     bind1(Op::TriangularSolve(op), &[a, b], at)
+}
+
+/// Checks that `a` is a square matrix of floats or complex numbers, or a batch of them.
+#[track_caller]
+pub(crate) fn expect_square_inexact(name: &str, a: Tensor) {
+    if !a.dtype().is_complex() {
+        return expect_square(name, a);
+    }
+    let ty = a.ty();
+    let rank = ty.rank();
+    if rank < 2 || ty.shape[rank - 1] != ty.shape[rank - 2] {
+        fail_op(name, format!("takes square matrices, and was given {ty}"));
+    }
 }
 
 /// Checks that `a` is a square matrix of floats, or a batch of them.

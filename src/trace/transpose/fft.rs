@@ -1,9 +1,10 @@
 //! Transposition of discrete Fourier transforms.
 
 use crate::trace::literal::Literal;
-use crate::trace::op::{Amounts, Axes, FftKind, FftOp};
-use crate::trace::ops::{complex, constant, fft, zeros_like};
+use crate::trace::op::{FftKind, FftOp};
+use crate::trace::ops::{constant, fft};
 use crate::trace::tensor::Tensor;
+use crate::trace::types::DType;
 
 /// The cotangent of the operand. The matrices of a transform and of its inverse are symmetric.
 pub(crate) fn transpose(op: &FftOp, ct: Tensor) -> Tensor {
@@ -14,24 +15,24 @@ pub(crate) fn transpose(op: &FftOp, ct: Tensor) -> Tensor {
     }
 }
 
-/// A real transform is a complex one of which half of the last axis is kept.
-fn transpose_rfft(lengths: &[usize], ct: Tensor) -> Tensor {
-    let rank = ct.rank();
-    let none = Axes::from_elem(0, rank);
-    let low = Amounts::from_elem(0, rank);
-    let mut high = low.clone();
-    let n = lengths[lengths.len() - 1];
-    high[rank - 1] = (n - ct.dim(-1)) as i64;
-    fft(ct.pad_interior(&low, &high, &none, 0.0), FftKind::Fft, lengths).real()
+/// Weights of the elements of a half along the last axis in the sum over all: 2, and 1 for those that
+/// are their own partners, all times `factor`.
+fn weights(n: usize, factor: f64, dtype: DType) -> Tensor {
+    let weight = |k: usize| if k == 0 || 2 * k == n { 1.0 } else { 2.0 };
+    let weights: Vec<f64> = (0..n / 2 + 1).map(|k| factor * weight(k)).collect();
+    constant(Literal::from(weights)).to(dtype)
 }
 
-/// The inverse counts each element of the half twice, but those that are their own partners.
+fn transpose_rfft(lengths: &[usize], ct: Tensor) -> Tensor {
+    let n = lengths[lengths.len() - 1];
+    let count: usize = lengths.iter().product();
+    let each = ct.conj() / weights(n, 1.0 / count as f64, ct.dtype());
+    fft(each, FftKind::Irfft, lengths)
+}
+
 fn transpose_irfft(lengths: &[usize], ct: Tensor) -> Tensor {
     let half = fft(ct, FftKind::Rfft, lengths);
     let n = lengths[lengths.len() - 1];
     let count: usize = lengths.iter().product();
-    let weight = |k: usize| if k == 0 || 2 * k == n { 1.0 } else { 2.0 } / count as f64;
-    let weights: Vec<f64> = (0..n / 2 + 1).map(weight).collect();
-    let weights = constant(Literal::from(weights)).to(ct.dtype());
-    (half * complex(weights, zeros_like(weights))).conj()
+    (half * weights(n, 1.0 / count as f64, half.dtype())).conj()
 }

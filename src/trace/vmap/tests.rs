@@ -8,10 +8,11 @@ use crate::trace::check;
 use crate::trace::control;
 use crate::trace::eval::eval;
 use crate::trace::literal::AlignedBytes;
+use crate::trace::op::FftKind;
 use crate::trace::op::{BinaryOp, CompareOp, ConvDims, DotDims, Precision, ReduceOp, UnaryOp};
 use crate::trace::op::{GatherDims, ScatterDims, ScatterKind};
 use crate::trace::ops::{IndexMode, concatenate, conv_general, dot_general, gather, scatter};
-use crate::trace::ops::{arange, constant, sort_by, where_};
+use crate::trace::ops::{arange, constant, fft, sort_by, where_};
 use crate::trace::tensor::{FrameKind, catch, trace_frame};
 use crate::trace::types::Shape;
 

@@ -1,12 +1,13 @@
 //! What complex numbers are refused in, and how they travel and print.
 
 use ndarray::array;
-use podracer::trace::numpy::{FftNorm, fft, rfft};
+use podracer::lower::stablehlo::{LowerOptions, Platform, stablehlo};
+use podracer::trace::numpy::{self, FftNorm, fft, rfft};
 use podracer::trace::op::FftKind;
 use podracer::trace::ops::{self, complex};
 use podracer::{
-    Array, Complex, DType, Literal, Program, Tensor, grad, grad_holomorphic, interpret, jit,
-    make_program,
+    Array, Complex, DType, Literal, Program, Tensor, grad, grad_holomorphic, interpret, jacfwd,
+    jacrev, jit, make_program,
 };
 
 const Z: Complex<f32> = Complex::new(1.5, -2.0);
@@ -51,6 +52,38 @@ fn gradients_name_what_they_want_of_complex_functions() {
     assert!(text.contains("must return a scalar complex number, and returns f32[]"), "{text}");
     let text = message(|z| grad_holomorphic(|x: Tensor| x.sum(..))(z.real()));
     assert!(text.contains("argument is f32[3], and holomorphic functions take complex"), "{text}");
+}
+
+#[test]
+fn jacobians_refuse_complex_sides() {
+    let text = message(|z| jacfwd(|z: Tensor| z.abs())(z));
+    assert!(
+        text.starts_with("jacfwd: the argument is c64[3], and Jacobians are of floats"),
+        "{text}"
+    );
+    let text = message(|z| jacrev(|z: Tensor| z * z)(z));
+    assert!(
+        text.starts_with("jacrev: the result is c64[3], and Jacobians are of floats"),
+        "{text}"
+    );
+    let text = message(|z| numpy::eigh(z.expand_dims(1) * z).0);
+    assert!(text.starts_with("eigh: takes square matrices of f32 or f64"), "{text}");
+}
+
+/// GPU libraries take all axes of an inverse real transform to be symmetric.
+#[test]
+fn inverse_real_transforms_are_divided_on_gpus() {
+    let f = |z: Tensor| ops::fft(z.reshape([2, 3, 1]), FftKind::Irfft, &[3, 1]);
+    let z = Array::from([Z, Z, Z, Z, Z, Z]);
+    let program = make_program(f, &z).unwrap();
+    let text =
+        |platform| stablehlo(&program, &LowerOptions { platform, ..LowerOptions::default() });
+    let transforms = |text: &str| text.matches("stablehlo.fft").count();
+    assert_eq!(transforms(&text(Platform::Cpu)), 1);
+    let text = text(Platform::Cuda);
+    assert_eq!(transforms(&text), 2, "{text}");
+    let complex = text.find("type = IFFT, length = [3]").unwrap();
+    assert!(complex < text.find("type = IRFFT, length = [1]").unwrap(), "{text}");
 }
 
 #[test]

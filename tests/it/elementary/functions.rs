@@ -91,6 +91,11 @@ const BINARY: &[(&str, OfTwo)] = &[
 /// interpreter by `tests/it/laws.rs`, and to JAX by `tests/it/eval.rs`. From `beta` on they are compared
 /// with JAX in `f32` by `tests/it/names.rs`.
 pub const ELSEWHERE: &[&str] = &[
+    // Complex numbers: tests/it/complex.rs.
+    "complex",
+    "conj",
+    "imag",
+    "real",
     "not",
     "and",
     "or",

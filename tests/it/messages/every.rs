@@ -267,6 +267,7 @@ const FUNCTIONS: &[Function] = calls! {
     "rfft" => |x| numpy::rfft(x, None, -1, FftNorm::Backward),
     "rfft2" => |x| numpy::rfft2(x, None, [-2, -1], FftNorm::Backward),
     "rfftn" => |x| numpy::rfftn(x, None, .., FftNorm::Backward),
+    "sph_harm_y" => |x| numpy::sph_harm_y(x, x, x, x, 2),
     "column_stack" => |x| numpy::column_stack(&[x]),
     "comb" => |x| numpy::comb(x, x),
     "compress" => |x| x.compress(x, 0, 2, 0.0),
