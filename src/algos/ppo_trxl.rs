@@ -791,7 +791,7 @@ fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
         let memory = remember(memory, output.memory).reshape([batch, window, layers * dim]);
         let next_state = concatenate(&[(steps + 1.0).expand_dims(0), memory.moveaxis(0, 1)], 0);
         let results = match discrete {
-            true => PolicyResults::from_categorical(output.policy.components[0].clone()),
+            true => PolicyResults::from_categorical(output.policy.components[0]),
             false => PolicyResults::from_multi_categorical(output.policy),
         };
         results.with("next_state", next_state)

@@ -111,10 +111,12 @@ pub(super) fn unary(op: UnaryOp, x: &Literal) -> Literal {
         return Literal::new(&ty.shape, &finite);
     }
     if ty.dtype.is_complex() && op.result(ty.dtype) != ty.dtype {
-        let part: fn(Complex64) -> f64 = match op {
-            UnaryOp::Real => |z| z.re,
-            UnaryOp::Imag => |z| z.im,
-            _ => Complex64::norm,
+        let part: fn(Complex64) -> f64 = if op == UnaryOp::Real {
+            |z| z.re
+        } else if op == UnaryOp::Imag {
+            |z| z.im
+        } else {
+            Complex64::norm
         };
         let numbers: Vec<f64> = Complex64::lift(x).into_iter().map(part).collect();
         return f64::lower(&TensorType::new(ty.dtype.real(), &ty.shape), &numbers);

@@ -1,4 +1,4 @@
-//! What complex numbers are refused in, and how they travel and print.
+//! Operations that refuse complex numbers; complex arrays and constants, and their text.
 
 use ndarray::array;
 use podracer::lower::stablehlo::{LowerOptions, Platform, stablehlo};
