@@ -32,7 +32,9 @@ pub mod cleanba_impala;
 pub mod cleanba_ppo;
 pub mod crossq_continuous_action;
 pub mod ddpg_continuous_action;
+pub mod dpo_anakin;
 pub mod dqn;
+pub mod dqn_anakin;
 pub mod dqn_atari;
 #[cfg(test)]
 mod flag_tests;

@@ -7,6 +7,7 @@
 mod env;
 mod fast;
 mod log;
+mod memory;
 mod normalize;
 mod packed;
 mod seeds;
@@ -42,10 +43,11 @@ use crate::{DType, Key, Tensor, TensorType, random, value_and_grad, vmap};
 pub use env::Env;
 use fast::{argmax, clip_by_norm, permutations};
 use log::Log;
+use memory::ensure_memory;
 pub use normalize::Normalizers;
 use packed::scan_packed;
 pub use seeds::{Launch, SeedAxis, start};
-use seeds::{ensure_memory, for_seeds, keys};
+use seeds::{for_seeds, keys};
 pub use traced_args::TracedArgs;
 use traced_args::parse_sweep;
 
@@ -534,7 +536,7 @@ pub struct FlatTrainState<T> {
 }
 
 /// Takes one gradient step on a minibatch.
-fn gradient_step(
+pub fn gradient_step(
     train_state: FlatTrainState<Tensor>,
     unravel: impl Fn(Tensor) -> Agent<Tensor>,
     batch: &Samples<Tensor>,
@@ -707,7 +709,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     let init = jit(|key: Key<Tensor>| for_seeds(args, |key| init_runner(&env, key, args), key))
         .with_mode(args.run.mode)
         .named("ppo_anakin_init");
-    let (launch, size) = (args.updates_per_call(), args.batch_size() as u64);
+    let (launch, size) = (args.updates_per_call(args.batch_size()), args.batch_size() as u64);
     let whole = Launch::new(&env, launch, devices, args);
     let rest = Launch::new(&env, args.num_updates() % launch, devices, args);
 

@@ -16,6 +16,8 @@ mod env;
 mod fast;
 #[path = "ppo_anakin/log.rs"]
 mod log;
+#[path = "ppo_anakin/memory.rs"]
+mod memory;
 #[path = "ppo_anakin/normalize.rs"]
 mod normalize;
 #[path = "ppo_anakin/seeds.rs"]
@@ -52,9 +54,10 @@ use crate::{DType, Key, Tensor, random, value_and_grad, vmap};
 pub use env::Env;
 use fast::{argmax, clip_by_norm, permutations};
 use log::Log;
+use memory::ensure_memory;
 pub use normalize::Normalizers;
 pub use seeds::{Launch, SeedAxis, start};
-use seeds::{ensure_memory, for_seeds, keys};
+use seeds::{for_seeds, keys};
 pub use traced_args::TracedArgs;
 use traced_args::parse_sweep;
 
@@ -756,7 +759,7 @@ pub fn train(args: &Args) -> Result<Summary> {
     let init = jit(|key: Key<Tensor>| for_seeds(args, |key| init_runner(&env, key, args), key))
         .with_mode(args.run.mode)
         .named("ppo_anakin_gru_init");
-    let (launch, size) = (args.updates_per_call(), args.batch_size() as u64);
+    let (launch, size) = (args.updates_per_call(args.batch_size()), args.batch_size() as u64);
     let whole = Launch::new(&env, launch, devices, args);
     let rest = Launch::new(&env, args.num_updates() % launch, devices, args);
 

@@ -8,8 +8,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use podracer::algos::{
-    c51, c51_atari, dqn, dqn_atari, iqn, ppo_trxl, pqn, pqn_atari_envpool, qdagger_dqn_atari,
-    qrdqn, rainbow_atari, sac_atari,
+    c51, c51_atari, dqn, dqn_anakin, dqn_atari, iqn, ppo_trxl, pqn, pqn_atari_envpool,
+    qdagger_dqn_atari, qrdqn, rainbow_atari, sac_atari,
 };
 use podracer::rl::{Algorithm, Summary};
 
@@ -28,6 +28,7 @@ fn train_by_name(name: &str, flags: &[&str]) -> Summary {
         "c51" => train::<c51::Args>(flags),
         "c51_atari" => train::<c51_atari::Args>(flags),
         "dqn" => train::<dqn::Args>(flags),
+        "dqn_anakin" => train::<dqn_anakin::Args>(flags),
         "dqn_atari" => train::<dqn_atari::Args>(flags),
         "iqn" => train::<iqn::Args>(flags),
         "ppo_trxl" => train::<ppo_trxl::Args>(flags),
@@ -121,6 +122,11 @@ const VECTOR: &[&str] = &[
 #[test]
 fn dqn_resumes() {
     resumes_as_if_uninterrupted("dqn", VECTOR);
+}
+
+#[test]
+fn dqn_anakin_resumes() {
+    resumes_as_if_uninterrupted("dqn_anakin", &[VECTOR, &["--updates-per-call=1"]].concat());
 }
 
 #[test]

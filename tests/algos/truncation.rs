@@ -4,10 +4,10 @@
 use std::sync::Once;
 
 use podracer::algos::{
-    a2c, a2c_continuous_action, cleanba_impala, cleanba_ppo, ppg, ppo, ppo_anakin, ppo_anakin_gru,
-    ppo_atari, ppo_atari_lstm, ppo_continuous_action, ppo_masked, ppo_pettingzoo_ma_atari,
-    ppo_rnd_envpool, ppo_trxl, pqn, pqn_atari_envpool, pqn_atari_envpool_lstm,
-    rpo_continuous_action,
+    a2c, a2c_continuous_action, cleanba_impala, cleanba_ppo, dpo_anakin, dqn_anakin, ppg, ppo,
+    ppo_anakin, ppo_anakin_gru, ppo_atari, ppo_atari_lstm, ppo_continuous_action, ppo_masked,
+    ppo_pettingzoo_ma_atari, ppo_rnd_envpool, ppo_trxl, pqn, pqn_atari_envpool,
+    pqn_atari_envpool_lstm, rpo_continuous_action,
 };
 use podracer::envs::{
     self, Action, Autoreset, Bound, Env, EnvPool, EnvRng, EnvSpec, Handle, ObsMut, PoolOptions,
@@ -207,14 +207,27 @@ fn sebulba_bootstraps_where_episodes_are_truncated() {
 /// Traced environments are not registered: Pendulum is truncated after 200 steps, and 16 steps of
 /// CartPole never are.
 #[test]
-fn ppo_anakin_bootstraps_where_episodes_are_truncated() {
+fn algorithms_in_one_program_bootstrap_where_episodes_are_truncated() {
     let small = ["--num-envs=2", "--num-minibatches=2", "--update-epochs=1"];
     let truncated = [&small[..], &["--total-timesteps=512", "--num-steps=256"]].concat();
     assert!(difference::<ppo_anakin::Args>(&truncated, "Pendulum-v1") > 1e-5);
     assert!(difference::<ppo_anakin_gru::Args>(&truncated, "Pendulum-v1") > 1e-5);
+    assert!(difference::<dpo_anakin::Args>(&truncated, "Pendulum-v1") > 1e-5);
     let short = [&small[..], &["--total-timesteps=32", "--num-steps=16"]].concat();
     assert!(difference::<ppo_anakin::Args>(&short, "CartPole-v1") < 1e-6);
     assert!(difference::<ppo_anakin_gru::Args>(&short, "CartPole-v1") < 1e-6);
+    assert!(difference::<dpo_anakin::Args>(&short, "CartPole-v1") < 1e-6);
+    // MountainCar is truncated after 200 steps, in the second half of these.
+    let dqn = [
+        "--total-timesteps=500",
+        "--num-envs=2",
+        "--learning-starts=400",
+        "--target-network-frequency=100",
+        "--buffer-size=500",
+        "--learning-rate=0.01",
+    ];
+    assert!(difference::<dqn_anakin::Args>(&dqn, "MountainCar-v0") > 1e-5);
+    assert!(difference::<dqn_anakin::Args>(&dqn, "CartPole-v1") < 1e-6);
 }
 
 fn clocks(autoreset: Autoreset) -> EnvPool {

@@ -131,6 +131,8 @@ fn policies_of_vectors_agree_with_jax_and_onnx_runtime() {
     agrees(&format!("pqn {small}"), "action, q_values");
     agrees(&format!("ppo_anakin {small}"), "action, logits");
     agrees(&format!("ppo_anakin --env-id Pendulum-v1 {small}"), "action, mean, std");
+    agrees(&format!("dpo_anakin {small}"), "action, mean, std");
+    agrees("dqn_anakin --total-timesteps 500", "action, q_values");
     let sebulba = "--env-id Pendulum-v1 --local-num-envs 4 --num-steps 8 --num-minibatches 2 \
                    --gradient-accumulation-steps 1 --total-timesteps 64";
     agrees(&format!("cleanba_ppo {sebulba}"), "action, mean, std");

@@ -9,6 +9,7 @@ use crate::Array;
 use crate::error::{Error, Result};
 use crate::rl::sweep::FIGURE;
 use crate::rl::{Returns, Run};
+use crate::tree;
 
 /// State of the logging of a run.
 pub(super) struct Log<'a> {
@@ -52,7 +53,8 @@ impl<'a> Log<'a> {
         (!means.is_empty()).then(|| means.iter().sum::<f64>() / means.len() as f64)
     }
 
-    /// Logs the reports of one launch, `[agents, updates, ..]` or `[updates, ..]`.
+    /// Logs the reports of one launch, `[agents, updates, ..]` or `[updates, ..]`. The first of the
+    /// metrics is the loss.
     pub(super) fn reports(
         &mut self,
         run: &mut Run,
@@ -60,22 +62,14 @@ impl<'a> Log<'a> {
         updates: u64,
     ) -> Result<()> {
         let agents = self.args.num_agents();
-        let (updates, size) = (updates as usize, self.args.batch_size());
+        let steps = report.episode_returns.shape();
+        let (updates, size) = (updates as usize, steps[steps.len() - 2..].iter().product());
         let returns = report.episode_returns.to_vec::<f32>()?;
         let lengths = report.episode_lengths.to_vec::<i32>()?;
-        let m = &report.metrics.last;
         let mut scalars = Vec::new();
-        for (tag, column) in [
-            ("losses/loss", &m.loss),
-            ("losses/value_loss", &m.value_loss),
-            ("losses/policy_loss", &m.policy_loss),
-            ("losses/entropy", &m.entropy),
-            ("losses/old_approx_kl", &m.old_approx_kl),
-            ("losses/approx_kl", &m.approx_kl),
-            ("losses/clipfrac", &m.clipfrac),
-            ("losses/explained_variance", &report.metrics.explained_variance),
-        ] {
-            scalars.push((tag, column.to_vec::<f32>()?));
+        for (path, column) in tree::leaves_with_path(&report.metrics) {
+            let name = path.rsplit('.').next().expect("a split has a last part");
+            scalars.push((format!("losses/{name}"), column.to_vec::<f32>()?));
         }
         for update in 0..updates {
             let start = self.updates * size as u64;
@@ -122,7 +116,7 @@ impl<'a> Log<'a> {
                 values.push(("charts/learning_rate", rate));
             }
             let trained = || (0..agents).filter(|agent| !self.diverged[*agent]);
-            for (tag, column) in &scalars[1..] {
+            for (tag, column) in scalars.iter().filter(|(tag, _)| tag != "losses/loss") {
                 let sum: f64 = trained().map(|agent| of_agent(column, agent)).sum();
                 values.push((tag, sum / trained().count() as f64));
             }

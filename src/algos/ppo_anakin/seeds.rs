@@ -12,7 +12,7 @@ use crate::jit::{Jit, Mode, jit};
 use crate::pmap::{Pmap, pmap, shard, unshard};
 use crate::rl::Algorithm;
 use crate::rl::flags::ensure;
-use crate::rl::memory::ensure_free;
+use crate::rl::sweep::Grid;
 use crate::runtime::{Runtime, RuntimeOptions};
 use crate::trace::Axis;
 use crate::trace::control::map;
@@ -33,18 +33,37 @@ pub enum SeedAxis {
 const MAX_REPORT: usize = 1 << 26;
 
 impl Args {
-    /// Number of updates in one launch. The default gives about 64 launches, so that progress is
+    /// Number of updates in one launch, of `steps_per_update` timesteps each. The default gives about 64 launches, so that progress is
     /// visible and the cost of a launch is negligible. It divides the total if a divisor is near,
     /// because a last launch of another length is compiled separately.
-    pub(super) fn updates_per_call(&self) -> u64 {
+    pub(super) fn updates_per_call(&self, steps_per_update: usize) -> u64 {
         let total = self.num_updates();
         if self.updates_per_call > 0 {
             return self.updates_per_call.min(total);
         }
         // The report of a launch, which covers every timestep, is kept in memory.
-        let max = (MAX_REPORT / (self.batch_size() * self.num_agents()).max(1)).max(1) as u64;
+        let max = (MAX_REPORT / (steps_per_update * self.num_agents()).max(1)).max(1) as u64;
         let wanted = total.div_ceil(64).min(max);
         (wanted..=wanted * 2).find(|n| total.is_multiple_of(*n)).unwrap_or(wanted)
+    }
+
+    /// Points of the sweeps, and the agents of each.
+    pub(super) fn grid(&self) -> Grid<'_> {
+        Grid::new(&self.sweep, self.num_seeds)
+    }
+
+    /// Number of agents: one for each point of the sweeps and seed.
+    pub(super) fn num_agents(&self) -> usize {
+        self.grid().num_agents()
+    }
+
+    /// Returns the values of each sweep for all agents, `f32[agents]`; of one agent, `f32[]`.
+    pub(super) fn swept(&self) -> Result<Vec<Array>> {
+        let values = |sweep| match &self.grid().values_of_agents(sweep)[..] {
+            [value] => Array::new([], &[*value]),
+            values => Array::new([values.len()], values),
+        };
+        (0..self.sweep.len()).map(values).collect()
     }
 }
 
@@ -148,25 +167,6 @@ impl<'a> Launch<'a> {
     pub fn compile_s(&self) -> f64 {
         self.whole.stats().seconds() + self.split.stats().seconds()
     }
-}
-
-/// Checks that the agents fit into the free memory: the rollouts of those that are trained at the
-/// same time, and the parameters, moments and reports of all. The estimate is a lower bound.
-pub(super) fn ensure_memory(env: &Env, devices: usize, args: &Args) -> Result<()> {
-    let agents = args.num_agents();
-    let at_once = if args.seed_axis == SeedAxis::Vmap { agents } else { devices };
-    let outputs = env.action_kind.num_outputs();
-    let samples = args.batch_size() * (env.obs_size + outputs + 8);
-    let params = 2 * (env.obs_size * 64 + 64 * 64) + 64 * (outputs + 1);
-    let reports = 2 * args.batch_size() as u128 * u128::from(args.updates_per_call());
-    let floats =
-        at_once as u128 * samples as u128 + agents as u128 * (3 * params as u128 + reports);
-    let sweeps = args.sweep.iter().map(|sweep| format!(" --sweep {sweep}")).collect::<String>();
-    let flags = format!(
-        "--num-seeds {}{sweeps} --num-envs {} --num-steps {}",
-        args.num_seeds, args.num_envs, args.num_steps
-    );
-    ensure_free(&flags, floats * size_of::<f32>() as u128)
 }
 
 /// Returns the keys of the agents: the one of seed i of `--seed s` is that of `--seed s + i` alone,

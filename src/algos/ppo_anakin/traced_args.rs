@@ -3,9 +3,8 @@
 use std::ops::Deref;
 
 use super::Args;
-use crate::error::Result;
-use crate::rl::sweep::{Grid, Scalar, Sweep};
-use crate::{Array, Tensor};
+use crate::Tensor;
+use crate::rl::sweep::{Scalar, Sweep};
 
 /// Hyper-parameters that `--sweep` takes.
 const SWEPT: [&str; 5] = ["learning-rate", "gamma", "gae-lambda", "clip-coef", "ent-coef"];
@@ -55,26 +54,5 @@ impl Deref for TracedArgs<'_> {
 
     fn deref(&self) -> &Args {
         self.args
-    }
-}
-
-impl Args {
-    /// Points of the sweeps, and the agents of each.
-    pub(super) fn grid(&self) -> Grid<'_> {
-        Grid::new(&self.sweep, self.num_seeds)
-    }
-
-    /// Number of agents: one for each point of the sweeps and seed.
-    pub(super) fn num_agents(&self) -> usize {
-        self.grid().num_agents()
-    }
-
-    /// Returns the values of each sweep for all agents, `f32[agents]`; of one agent, `f32[]`.
-    pub(super) fn swept(&self) -> Result<Vec<Array>> {
-        let values = |sweep| match &self.grid().values_of_agents(sweep)[..] {
-            [value] => Array::new([], &[*value]),
-            values => Array::new([values.len()], values),
-        };
-        (0..self.sweep.len()).map(values).collect()
     }
 }

@@ -51,6 +51,8 @@ const RANGES: &[(&str, Range)] = &[
     ("channels", Int(1, 4096)),
     ("checkpoint-frequency", Int(0, MAX_STEPS)),
     ("clip-coef", COEFFICIENT),
+    ("dpo-alpha", Float(POSITIVE, MAX_FLOAT)),
+    ("dpo-beta", Float(POSITIVE, MAX_FLOAT)),
     ("e-auxiliary", Int(1, 1000)),
     ("e-policy", Int(1, 1000)),
     ("end-e", UNIT),

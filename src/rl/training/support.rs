@@ -72,6 +72,8 @@ impl EnvSupport {
         EnvSupport::new(&[ObsKind::Vector], ActionSupport::Masked(2));
     /// Traced functions with discrete or bounded continuous actions.
     pub const TRACED: EnvSupport = EnvSupport { obs_kinds: None, traced: true, ..EnvSupport::ALL };
+    /// Traced functions with frames, boards or vectors, and discrete actions.
+    pub const TRACED_DISCRETE: EnvSupport = EnvSupport { traced: true, ..EnvSupport::DISCRETE };
 
     /// Returns true if the algorithm supports the environment.
     pub fn fits(&self, spec: &EnvSpec) -> bool {

@@ -1,0 +1,518 @@
+//! Deep Q-learning (DQN, Mnih et al. 2015) with the environment and the replay buffer inside the
+//! compiled program: PureJaxRL's `dqn.py` (Lu et al. 2022) on traced environments, the Anakin
+//! architecture (Hessel et al. 2021). The whole loop is one program, which can train many agents.
+//!
+//! Differences from PureJaxRL, with reasons, are listed in `docs/algos/dqn_anakin.md`.
+
+#![allow(
+    clippy::duplicate_mod,
+    reason = "modules that do not differ are those of ppo_anakin, on this file's types"
+)]
+
+mod env;
+#[path = "ppo_anakin/log.rs"]
+mod log;
+mod memory;
+#[path = "ppo_anakin/seeds.rs"]
+mod seeds;
+mod traced_args;
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::envs::traced::EpisodeState;
+use crate::envs::{EnvPool, ObsKind, PoolOptions};
+use crate::error::Result;
+use crate::jit::{eval_shape, jit};
+use crate::nn::{Activation, Encoder, Mlp, init};
+use crate::optim::{Adam, AdamState, incremental_update};
+use crate::random::{randint, uniform};
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{
+    at_least_one_call, ensure, not_negative, positive, unit, update_schedule, within,
+};
+use crate::rl::minibatch::merge_time_and_env;
+use crate::rl::replay::{ReplayBuffer, Transition};
+use crate::rl::saved::load_typed;
+use crate::rl::spaces::Sizes;
+use crate::rl::sweep::{Sweep, as_words};
+use crate::rl::{Policy, PolicyResults, RunOptions, Summary, Trainer};
+use crate::trace::control::{ScanOptions, cond, scan_with};
+use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
+use crate::tree::{self, Tree};
+use crate::{DType, Key, Tensor, TensorType, value_and_grad, vmap};
+pub use env::Env;
+use log::Log;
+use memory::ensure_memory;
+pub use seeds::{Launch, SeedAxis, start};
+use seeds::{for_seeds, keys};
+pub use traced_args::TracedArgs;
+use traced_args::parse_sweep;
+
+// ------------------------------------------------------------------------------------- settings
+
+/// Settings with CleanRL's names and PureJaxRL's defaults.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "DQN, environments included, as one compiled program", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "dqn_anakin")]
+    pub exp_name: String,
+    /// Flags shared by all algorithms
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+    /// The number of agents in one program, with consecutive seeds starting at --seed
+    #[arg(long, default_value_t = 1)]
+    pub num_seeds: usize,
+    /// Values of a hyperparameter, one agent each: learning-rate=log:1e-4:1e-2:64; twice for a grid
+    #[arg(long, value_parser = parse_sweep, value_delimiter = ' ')]
+    #[serde(serialize_with = "as_words")]
+    pub sweep: Vec<Sweep>,
+    /// Train several agents on one device one after another (map) or in a batch (vmap)
+    #[arg(long, value_enum, default_value_t = SeedAxis::Map)]
+    pub seed_axis: SeedAxis,
+    /// The number of devices for the agents; 0 uses the most that divides their number
+    #[arg(long, default_value_t = 0)]
+    pub num_devices: usize,
+    /// The number of updates of the target network in one call of the compiled program; 0 chooses
+    #[arg(long, default_value_t = 0, alias = "updates-per-launch")]
+    #[serde(alias = "updates_per_launch")]
+    pub updates_per_call: u64,
+
+    /// The id of a traced environment with discrete actions, or jax:FOLDER
+    #[arg(long, default_value = "CartPole-v1")]
+    pub env_id: String,
+    /// Total timesteps of the experiment, for each agent
+    #[arg(long, default_value_t = 500_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 2.5e-4)]
+    pub learning_rate: f64,
+    /// Anneal the learning rate linearly to 0
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub anneal_lr: bool,
+    /// The number of parallel environments of each agent
+    #[arg(long, default_value_t = 10)]
+    pub num_envs: usize,
+    /// The size of the replay buffer, in transitions
+    #[arg(long, default_value_t = 10_000)]
+    pub buffer_size: usize,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.99)]
+    pub gamma: f64,
+    /// The target network update rate tau (Polyak averaging); 1 copies the network
+    #[arg(long, default_value_t = 1.0)]
+    pub tau: f64,
+    /// The number of timesteps between updates of the target network
+    #[arg(long, default_value_t = 500)]
+    pub target_network_frequency: usize,
+    /// The number of transitions sampled from the replay buffer per gradient step
+    #[arg(long, default_value_t = 128)]
+    pub batch_size: usize,
+    /// The initial epsilon of epsilon-greedy exploration
+    #[arg(long, default_value_t = 1.0)]
+    pub start_e: f64,
+    /// The final epsilon of epsilon-greedy exploration
+    #[arg(long, default_value_t = 0.05)]
+    pub end_e: f64,
+    /// The fraction of timesteps over which epsilon falls from --start-e to --end-e
+    #[arg(long, default_value_t = 0.5)]
+    pub exploration_fraction: f64,
+    /// The timestep at which learning starts
+    #[arg(long, default_value_t = 10_000)]
+    pub learning_starts: u64,
+    /// The number of timesteps between gradient steps
+    #[arg(long, default_value_t = 10)]
+    pub train_frequency: usize,
+    /// Bootstrap at time limits with the values of the last observation; PureJaxRL does not
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
+}
+
+impl Args {
+    /// Number of gradient steps between two updates of the target network.
+    fn steps_per_target(&self) -> usize {
+        self.target_network_frequency / self.train_frequency
+    }
+
+    /// Total number of updates of the target network; remaining timesteps are dropped.
+    fn num_updates(&self) -> u64 {
+        self.total_timesteps / self.target_network_frequency as u64
+    }
+
+    fn check(&self) -> Result<()> {
+        let (train, target) = (self.train_frequency, self.target_network_frequency);
+        positive(&[("num-seeds", self.num_seeds), ("batch-size", self.batch_size)])?;
+        update_schedule(self.num_envs, ("train-frequency", train), target)?;
+        at_least_one_call(self.total_timesteps, target as u64)?;
+        ensure(
+            i32::try_from(self.total_timesteps).is_ok(),
+            "total-timesteps",
+            self.total_timesteps,
+            "fewer than 2^31",
+        )?;
+        within("buffer-size", self.buffer_size, train, i32::MAX as usize)?;
+        unit(&[
+            ("gamma", self.gamma),
+            ("tau", self.tau),
+            ("start-e", self.start_e),
+            ("end-e", self.end_e),
+            ("exploration-fraction", self.exploration_fraction),
+        ])?;
+        not_negative(&[("learning-rate", self.learning_rate)])?;
+        self.grid().check()
+    }
+}
+
+registered_algorithm!(Args, "dqn_anakin", TRACED_DISCRETE, Args::check, train, policy);
+
+// -------------------------------------------------------------------------------------- network
+
+/// Network from observations to action values. Vectors have hidden layers of 120 and 84 units;
+/// images have the convolutions and the hidden layer of [`Encoder`].
+#[derive(Debug, Clone, Tree)]
+pub struct QNetwork<T> {
+    /// Convolutions; none for vectors.
+    pub convs: Encoder<T>,
+    /// The other layers.
+    pub layers: Mlp<T>,
+}
+
+impl QNetwork<Tensor> {
+    /// Initialises a network for observations and actions of the given sizes.
+    pub fn init(key: Key<Tensor>, sizes: &Sizes) -> QNetwork<Tensor> {
+        let (convs, layers) = key.split();
+        let convs = Encoder::init_convs(convs, sizes.obs_kind, &sizes.shape, init::lecun_normal());
+        let hidden = match sizes.obs_kind {
+            ObsKind::Vector => vec![120, 84],
+            image => vec![Encoder::hidden_units(image)],
+        };
+        let sizes = [&[convs.size()], &hidden[..], &[sizes.num_actions]].concat();
+        QNetwork { layers: Mlp::init(layers, &sizes, Activation::Relu), convs }
+    }
+
+    /// Returns action values `f32[B, actions]` for `obs: [B, ..]`.
+    pub fn apply(&self, obs: Tensor) -> Tensor {
+        self.layers.apply(self.convs.apply(obs))
+    }
+}
+
+/// State that gradient steps change; saved as the model.
+#[derive(Debug, Clone, Tree)]
+pub struct TrainState<T> {
+    /// Q-network.
+    pub q: QNetwork<T>,
+    /// Target network.
+    pub target: QNetwork<T>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, QNetwork<T>>,
+}
+
+/// Initialises the networks and the optimiser.
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
+    let q = QNetwork::init(key, sizes);
+    TrainState { target: q.clone(), opt_state: Adam::default().init(&q), q }
+}
+
+// --------------------------------------------------------------------------------------- acting
+
+/// Returns epsilon at a timestep `i32[]`, annealed linearly from `start_e` to `end_e`: `f32[]`.
+pub fn linear_schedule(global_step: Tensor, args: &TracedArgs) -> Tensor {
+    let global_step = global_step.to(DType::F32);
+    let [fraction, end_e] = [args.exploration_fraction, args.end_e].map(|x| x.like(global_step));
+    let duration = (fraction * args.total_timesteps as f64).maximum(1.0);
+    let progress = (global_step / duration).minimum(1.0);
+    args.start_e + (end_e - args.start_e) * progress
+}
+
+/// Returns the actions with the highest of `q_values: f32[N, actions]`, or with probability
+/// `epsilon: f32[]` uniformly random ones: `i32[N]`.
+pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Tensor {
+    let (explore_key, action_key) = key.split();
+    let (num_envs, num_actions) = (q_values.dim(0), q_values.dim(1) as i32);
+    let random_actions = randint(action_key, [num_envs], 0, num_actions, DType::I32);
+    let explore = uniform(explore_key, [num_envs], DType::F32, 0.0, 1.0).lt(epsilon);
+    where_(explore, random_actions, q_values.argmax(-1))
+}
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// `[N, ..]`: last observations.
+    pub obs: T,
+    /// State of the environments, with leaves `[N, ..]`.
+    pub state: EpisodeState<T, Vec<T>>,
+    /// `i32[]`: number of timesteps of all environments so far.
+    pub global_step: T,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Returns and lengths of the episodes that ended in steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Episodes<T> {
+    /// `f32[.., N]`: returns of the episodes that ended, NaN where none did.
+    pub returns: T,
+    /// `i32[.., N]`: number of steps of the episode so far.
+    pub lengths: T,
+}
+
+/// Steps all environments once, with epsilon-greedy actions; returns N transitions.
+fn env_step(
+    env: &Env,
+    q: &QNetwork<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &TracedArgs,
+) -> (EnvState<Tensor>, (Transition<Tensor>, Episodes<Tensor>)) {
+    let EnvState { obs, state, global_step, key } = env_state;
+    let [key, action_key, step_key] = key.split_n();
+    let epsilon = linear_schedule(global_step, args);
+    let q_values = q.apply(obs);
+    let action = epsilon_greedy(q_values, epsilon, action_key);
+    let step = |(state, action, key)| env.env.step(state, action, key);
+    let step = vmap(step)((state, action, step_key.split_batch(args.num_envs)));
+    let done = step.done();
+    // PureJaxRL has no value after a time limit.
+    let terminated = if args.bootstrap_truncated { step.terminated } else { done };
+    let transition = Transition {
+        obs,
+        action,
+        reward: step.reward,
+        // The final observation where an episode ended: `step.obs` is that after the reset.
+        next_obs: step.final_obs,
+        terminated: terminated.to(DType::F32),
+    };
+    let returns = where_(done, step.episode_return, f64::NAN);
+    let episodes = Episodes { returns, lengths: step.episode_length };
+    let global_step = global_step + args.num_envs as i32;
+    (EnvState { obs: step.obs, state: step.episode, global_step, key }, (transition, episodes))
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Loss.
+    pub td_loss: T,
+    /// Mean value of the actions taken.
+    pub q_values: T,
+}
+
+/// Returns the values `f32[B]` of `action: i32[B]` in `q: f32[B, actions]`.
+fn q_at_action(q: Tensor, action: Tensor) -> Tensor {
+    let taken = one_hot(action, q.dim(1), DType::Bool);
+    where_(taken, q, zeros_like(q)).sum(1)
+}
+
+/// Computes the mean squared error to the TD targets, and its metrics.
+pub fn td_loss(
+    q: &QNetwork<Tensor>,
+    target: &QNetwork<Tensor>,
+    batch: &Transition<Tensor>,
+    args: &TracedArgs,
+) -> (Tensor, Metrics<Tensor>) {
+    let discount = args.gamma * (1.0 - batch.terminated);
+    let next_q_value = target.apply(batch.next_obs).max(-1); // f32[B]
+    let td_target = batch.reward + discount * next_q_value;
+    let q_value = q_at_action(q.apply(batch.obs), batch.action);
+    let td_loss = (q_value - td_target).square().mean(..);
+    (td_loss, Metrics { td_loss, q_values: q_value.mean(..) })
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step on a batch.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &Transition<Tensor>,
+    learning_rate: Tensor,
+    args: &TracedArgs,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { q, target, opt_state } = train_state;
+    let ((_, metrics), grads) =
+        value_and_grad(|q: QNetwork<Tensor>| td_loss(&q, &target, batch, args))(q.clone());
+    let adam = Adam::default().with_learning_rate(learning_rate);
+    let (q, opt_state) = adam.step(q, grads, opt_state);
+    (TrainState { q, target, opt_state }, metrics)
+}
+
+/// Updates the target network.
+pub fn update_target(train_state: TrainState<Tensor>, args: &Args) -> TrainState<Tensor> {
+    let TrainState { q, target, .. } = &train_state;
+    TrainState { target: incremental_update(q, target, args.tau), ..train_state }
+}
+
+// ------------------------------------------------------------------------------------- training
+
+/// State carried between launches.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// Replay buffer.
+    pub replay_buffer: ReplayBuffer<T, Transition<T>>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
+    /// `i32[]`: number of updates of the target network so far.
+    pub num_updates: T,
+}
+
+/// Initialises the state of an agent.
+pub fn init_runner(env: &Env, key: Key<Tensor>, args: &Args) -> RunnerState<Tensor> {
+    let [network, starts, key] = key.split_n();
+    let (state, obs) = vmap(|key| env.env.reset(key))(starts.split_batch(args.num_envs));
+    let number = TensorType::scalar(DType::F32);
+    let item = Transition {
+        obs: env.obs_type(),
+        action: TensorType::scalar(DType::I32),
+        reward: number.clone(),
+        next_obs: env.obs_type(),
+        terminated: number,
+    };
+    RunnerState {
+        train_state: init_train_state(network, &env.sizes),
+        replay_buffer: ReplayBuffer::new(args.buffer_size, item),
+        env_state: EnvState { obs, state, global_step: constant(0i32), key },
+        num_updates: constant(0i32),
+    }
+}
+
+/// Takes `train_frequency` timesteps in the environments and, once learning has started, one gradient
+/// step; before it, metrics are 0.
+fn train_iteration(
+    env: &Env,
+    state: RunnerState<Tensor>,
+    args: &TracedArgs,
+) -> (RunnerState<Tensor>, (Episodes<Tensor>, Metrics<Tensor>)) {
+    let RunnerState { train_state, replay_buffer, env_state, num_updates } = state;
+    let step = |env_state, ()| env_step(env, &train_state.q, env_state, args);
+    let num_steps = ScanOptions::length(args.train_frequency / args.num_envs);
+    let (mut env_state, (transitions, episodes)) = scan_with(step, env_state, (), num_steps);
+    let replay_buffer = replay_buffer.add(merge_time_and_env(transitions));
+    let (key, sample_key) = env_state.key.split();
+    env_state.key = key;
+    let batch = replay_buffer.sample(sample_key, args.batch_size);
+    let mut learning_rate = args.learning_rate.like(num_updates.to(DType::F32));
+    if args.anneal_lr {
+        let frac = 1.0 - num_updates.to(DType::F32) / args.num_updates() as f64;
+        learning_rate = learning_rate * frac;
+    }
+    type Operands = (TrainState<Tensor>, Transition<Tensor>, Tensor);
+    let learn = |(train_state, batch, learning_rate): Operands| {
+        gradient_step(train_state, &batch, learning_rate, args)
+    };
+    let explore = |(train_state, ..): Operands| {
+        let zero = zeros([], DType::F32);
+        (train_state, Metrics { td_loss: zero, q_values: zero })
+    };
+    let learning = env_state.global_step.gt(args.learning_starts as i64);
+    let (train_state, metrics) =
+        cond(learning, learn, explore, (train_state, batch, learning_rate));
+    (RunnerState { train_state, replay_buffer, env_state, num_updates }, (episodes, metrics))
+}
+
+/// Metrics and episodes between two updates of the target network, of T steps.
+#[derive(Debug, Clone, Tree)]
+pub struct Report<T> {
+    /// Metrics, means over the gradient steps.
+    pub metrics: Metrics<T>,
+    /// `f32[T, N]`: returns of the episodes that ended, NaN where none did.
+    pub episode_returns: T,
+    /// `i32[T, N]`: number of steps of the episode so far.
+    pub episode_lengths: T,
+}
+
+/// Runs the iterations up to `updates` updates of the target network, with the values `f32[]` of the
+/// sweeps.
+pub fn train_iterations(
+    env: &Env,
+    (swept, state): (Vec<Tensor>, RunnerState<Tensor>),
+    updates: u64,
+    args: &Args,
+) -> (RunnerState<Tensor>, Report<Tensor>) {
+    let args = &TracedArgs::new(args, &swept);
+    let iteration = |state, ()| train_iteration(env, state, args);
+    let update = |state, ()| {
+        let count = ScanOptions::length(args.steps_per_target());
+        let (mut state, (episodes, metrics)) = scan_with(iteration, state, (), count);
+        state.train_state = update_target(state.train_state, args);
+        state.num_updates = state.num_updates + 1;
+        let Episodes { returns, lengths } = merge_time_and_env(episodes);
+        let metrics = tree::map(metrics, |x: Tensor| x.mean(..));
+        (state, Report { metrics, episode_returns: returns, episode_lengths: lengths })
+    };
+    scan_with(update, state, (), ScanOptions::length(updates as usize))
+}
+
+/// Trains agents and returns a summary. Event files and, if requested, the models are written to
+/// the run's folder.
+///
+/// # Errors
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from the environments,
+/// compilation, execution and file I/O.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let devices = start(args)?;
+    let env = Env::new(args)?;
+    ensure_memory(&env, args)?;
+    let mut trainer = Trainer::start(args, args.target_network_frequency as u64)?;
+
+    let init = jit(|key: Key<Tensor>| for_seeds(args, |key| init_runner(&env, key, args), key))
+        .with_mode(args.run.mode)
+        .named("dqn_anakin_init");
+    let size = args.target_network_frequency;
+    let (launch, size) = (args.updates_per_call(size), size as u64);
+    let whole = Launch::new(&env, launch, devices, args);
+    let rest = Launch::new(&env, args.num_updates() % launch, devices, args);
+
+    let mut state = trainer.init_or_resume(init.call(keys(args)?)?, ())?;
+    let mut log = Log::new(args, &trainer.notes, trainer.global_step() / size)?;
+    // 0 if a resumed run has already taken all of its timesteps. The trainer then stops, as no
+    // update is left.
+    let next_updates = |log: &Log| args.num_updates().saturating_sub(log.updates).min(launch);
+    trainer.iteration_steps = next_updates(&log).max(1) * size;
+    while trainer.should_continue() {
+        let updates = next_updates(&log);
+        let program = if updates < launch { &rest } else { &whole };
+        let (next_state, report) = program.call(state)?;
+        state = next_state;
+        log.reports(&mut trainer.run, &report, updates)?;
+        trainer.notes = log.notes()?;
+        trainer.advance(updates * size)?;
+        trainer.iteration_steps = next_updates(&log).max(1) * size;
+        trainer.checkpoint_if_due(&state, ())?;
+    }
+    let compile_s = init.stats().seconds() + whole.compile_s() + rest.compile_s();
+    let details = log.details(&trainer.run.dir)?;
+    let summary = trainer.finish(&state.train_state, compile_s)?;
+    let agents = args.num_agents() as u64;
+    Ok(Summary {
+        num_devices: devices,
+        global_step: summary.global_step * agents,
+        sps: summary.sps * agents as f64,
+        avg_episodic_return: log.mean_return(),
+        details,
+        ..summary
+    })
+}
+
+/// Returns the policy of a saved model: the best action and the action values. Evaluations are
+/// epsilon-greedy with the epsilon `end_e`. If several agents were trained, that of the first.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let env = Env::new(args)?;
+    let init = |key: Key<Tensor>| {
+        for_seeds(args, |key: Key<Tensor>| init_train_state(key, &env.sizes), key)
+    };
+    let TrainState { q, .. } = load_typed(model, &eval_shape(init, &keys(args)?)?)?;
+    let options = PoolOptions { num_threads: 1, seed: args.run.eval_seed(), ..Default::default() };
+    let pool = EnvPool::make(&args.env_id, options)?;
+    let (num_agents, epsilon) = (args.num_agents(), args.end_e as f32);
+    Ok(Policy::new(pool, q, move |q: &QNetwork<Tensor>, obs| {
+        let first = |x: Tensor| if num_agents == 1 { x } else { x.index_axis(0, 0) };
+        let q_values = tree::map(q.clone(), first).apply(obs);
+        PolicyResults::from_values("q_values", q_values)
+            .sampled_by(move |key| epsilon_greedy(q_values, constant(epsilon), key))
+    }))
+}

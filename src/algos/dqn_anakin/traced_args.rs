@@ -1,0 +1,55 @@
+//! Settings of one agent inside the program, in which a sweep's hyper-parameters are traced.
+
+use std::ops::Deref;
+
+use super::Args;
+use crate::Tensor;
+use crate::rl::sweep::{Scalar, Sweep};
+
+/// Hyper-parameters that `--sweep` takes.
+const SWEPT: [&str; 4] = ["learning-rate", "gamma", "end-e", "exploration-fraction"];
+
+/// Parses a value of `--sweep`.
+pub(super) fn parse_sweep(text: &str) -> std::result::Result<Sweep, String> {
+    Sweep::parse(text, &SWEPT)
+}
+
+/// [`Args`] of one agent: the hyper-parameters that a sweep can vary are fields of their own, fixed
+/// or traced, in place of those of [`Args`].
+#[derive(Debug, Clone, Copy)]
+pub struct TracedArgs<'a> {
+    args: &'a Args,
+    /// As [`Args::learning_rate`].
+    pub learning_rate: Scalar,
+    /// As [`Args::gamma`].
+    pub gamma: Scalar,
+    /// As [`Args::end_e`].
+    pub end_e: Scalar,
+    /// As [`Args::exploration_fraction`].
+    pub exploration_fraction: Scalar,
+}
+
+impl<'a> TracedArgs<'a> {
+    /// Creates the settings of the agent with these values `f32[]`, one for each `--sweep`.
+    pub fn new(args: &'a Args, swept: &[Tensor]) -> TracedArgs<'a> {
+        let scalar = |name: &str, fixed: f64| {
+            let values = args.sweep.iter().zip(swept).find(|(sweep, _)| sweep.name == name);
+            values.map_or(Scalar::Fixed(fixed), |(_, value)| Scalar::Traced(*value))
+        };
+        TracedArgs {
+            args,
+            learning_rate: scalar("learning-rate", args.learning_rate),
+            gamma: scalar("gamma", args.gamma),
+            end_e: scalar("end-e", args.end_e),
+            exploration_fraction: scalar("exploration-fraction", args.exploration_fraction),
+        }
+    }
+}
+
+impl Deref for TracedArgs<'_> {
+    type Target = Args;
+
+    fn deref(&self) -> &Args {
+        self.args
+    }
+}
