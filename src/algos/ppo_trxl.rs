@@ -13,10 +13,8 @@ use crate::distributions::{Categorical, MultiCategorical};
 use crate::envs::{EnvPool, Handle, ObsKind, Space, XlaPool};
 use crate::error::Result;
 use crate::jit;
-use crate::nn::{
-    Dense, Encoder,
-    init::{orthogonal, torch_default},
-};
+use crate::nn::init::{orthogonal, torch_default};
+use crate::nn::{Dense, Encoder};
 use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::permutation;
 use crate::rl::checkpoint::Checkpoint;

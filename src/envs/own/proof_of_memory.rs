@@ -51,14 +51,14 @@ impl ProofOfMemory {
 
     fn observe(&self, show_goals: bool, mut obs: ObsMut<'_>) {
         let State { cell, left_rewards, .. } = self.state;
-        let left = match (show_goals, left_rewards) {
-            (false, _) => 0.0,
-            (true, true) => 1.0,
-            (true, false) => -1.0,
+        let [left, right] = match (show_goals, left_rewards) {
+            (false, _) => [0.0, 0.0],
+            (true, true) => [1.0, -1.0],
+            (true, false) => [-1.0, 1.0],
         };
         // As NumPy, which rounds positions to two decimals.
         let position = (f64::from(cell) * STEP_SIZE * 100.0).round() / 100.0;
-        obs.write(&[left, position as f32, -left]);
+        obs.write(&[left, position as f32, right]);
     }
 }
 
