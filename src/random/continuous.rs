@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use super::real::log1p;
 use super::{Key, bernoulli, exponential, normal, parameters, uniform};
 use crate::trace::numpy::orthonormal_columns;
 use crate::trace::ops::{Operand, cholesky, where_};
@@ -35,7 +36,7 @@ pub fn laplace(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tenso
     let _scope = function("laplace");
     let (eps, _) = limits("laplace", dtype);
     let u = uniform(key, shape, dtype, -1.0 + 0.5 * eps, 1.0);
-    u.sign() * (-u.abs()).log1p()
+    u.sign() * log1p(-u.abs())
 }
 
 /// Samples from the standard logistic distribution: `jax.random.logistic`.
@@ -44,7 +45,7 @@ pub fn logistic(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tens
     let _scope = function("logistic");
     let (_, tiny) = limits("logistic", dtype);
     let x = uniform(key, shape, dtype, tiny, 1.0);
-    x.log() - (-x).log1p()
+    x.log() - log1p(-x)
 }
 
 /// Samples from the Pareto distribution of shape parameter `b`: `jax.random.pareto`.
@@ -107,7 +108,7 @@ pub fn weibull_min(
         let given = [scale.to_tensor(&scalar), concentration.to_tensor(&scalar)];
         let [scale, concentration] = parameters("weibull_min", &shape, dtype, given);
         let u = uniform(key, &shape, dtype, 0.0, 1.0);
-        (-(-u).log1p()).pow(1.0 / concentration) * scale
+        (-log1p(-u)).pow(1.0 / concentration) * scale
     })
 }
 

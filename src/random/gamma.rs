@@ -7,6 +7,7 @@ use crate::trace::control::while_loop;
 use crate::trace::custom::custom_jvp;
 use crate::trace::numpy::random_gamma_grad;
 use crate::trace::ops::{Operand, ones_like, where_, zeros_like};
+use crate::trace::remat::optimization_barrier;
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::vmap::vmap;
 use crate::trace::{DType, Shape, TensorType};
@@ -20,7 +21,8 @@ fn sample(key: Key<Tensor>, alpha: Tensor, log_space: bool) -> Tensor {
     let number = |value: f64| value.to_tensor(&scalar);
     let large = alpha.ge(1.0);
     let d = where_(large, alpha, alpha + 1.0) - 1.0 / 3.0;
-    let c = number(1.0 / 3.0) / d.sqrt();
+    // XLA merges this factor with the one of `normal` where it knows both; JAX's keeps them apart.
+    let c = optimization_barrier(number(1.0 / 3.0) / d.sqrt());
     let rejected = |(_, square, v, u): Carry| {
         let squeezed = u.ge(1.0 - square * square * 0.0331);
         squeezed & u.log().ge(square * 0.5 + d * (1.0 - v + v.log()))
@@ -143,7 +145,10 @@ pub fn dirichlet(key: Key<Tensor>, alpha: Tensor, shape: impl Into<Shape>, dtype
     at_line(Location::caller(), || {
         let full = shape.with_axis(shape.rank(), classes);
         let [alpha] = parameters("dirichlet", &full, dtype, [alpha]);
-        samples(key, alpha, true).softmax(-1)
+        let log = samples(key, alpha, true);
+        let weights = (log - log.max_keepdims(-1).stop_gradient()).exp();
+        // JAX's XLA multiplies by the reciprocal where it divides rows by a number.
+        weights * (1.0 / weights.sum_keepdims(-1))
     })
 }
 
@@ -226,6 +231,7 @@ pub fn ball(key: Key<Tensor>, d: usize, p: f64, shape: impl Into<Shape>, dtype: 
         let direction = generalized_normal(of_direction, p, full, dtype);
         let radius = exponential(of_radius, &shape, dtype);
         let norm = (direction.abs().pow(p).sum(-1) + radius).pow(1.0 / p);
-        direction / norm.expand_dims(-1)
+        // As in `dirichlet`.
+        direction * (1.0 / norm).expand_dims(-1)
     })
 }

@@ -1,5 +1,7 @@
 //! Tests of sampling against JAX 0.10.2; `tests/fixtures/random/make.py` generates the fixtures.
 
+mod draws;
+
 use super::*;
 use crate::trace::control::scan;
 use crate::trace::testing::{Fixture, interpret};
