@@ -64,6 +64,7 @@ mod add;
 mod chain;
 mod clip;
 mod condition;
+pub mod contrib;
 mod factored;
 mod inject;
 mod lbfgs;
@@ -71,6 +72,7 @@ mod leaves;
 mod linear_algebra;
 mod linesearch;
 mod masked;
+mod microbatch;
 mod moments;
 mod monitoring;
 mod optimizers;
@@ -84,6 +86,7 @@ mod step_size;
 mod tests;
 mod transformation;
 mod tree_math;
+mod zoom;
 
 use crate::trace::ops::{self, Operand};
 use crate::trace::tensor::fail_op;
@@ -104,6 +107,7 @@ pub use lbfgs::{ScaleByLbfgs, ScaleByLbfgsState, lbfgs, scale_by_lbfgs};
 pub use linear_algebra::*;
 pub use linesearch::*;
 pub use masked::*;
+pub use microbatch::*;
 pub use moments::*;
 pub use monitoring::*;
 pub use optimizers::*;
@@ -115,6 +119,7 @@ pub use sm3::*;
 pub use step_size::*;
 pub use transformation::{GradientTransformation, OptState, Optimizer};
 pub use tree_math::*;
+pub use zoom::*;
 
 /// The corresponding leaves of several trees, checked to have one structure and the same float
 /// types. `names` are the names of the trees in messages.

@@ -1,5 +1,6 @@
 //! Tests of optimisers against optax; `tests/fixtures/nn/make.py` generates the fixtures.
 
+mod contrib;
 mod optax;
 mod wrappers;
 
