@@ -203,9 +203,9 @@ pub struct ConvTranspose<T> {
     pub bias: Option<T>,
     /// Upsampling factors, per spatial axis; all 1 if empty.
     pub strides: Vec<usize>,
-    /// Padding of the convolution whose change of shape this layer inverts; flax's default is
-    /// `SAME`.
-    pub padding: Padding,
+    /// Padding of the convolution whose change of shape this layer inverts: zeros, or `Circular`, with which
+    /// results past an end are added at the other one. Flax's default is `SAME`.
+    pub padding: ConvPadding,
     /// Distance between neighbours of the kernel, per spatial axis; all 1 if empty.
     pub kernel_dilation: Vec<usize>,
     /// If true, the layer is the gradient of a convolution by its kernel.
@@ -229,7 +229,7 @@ impl ConvTranspose<Tensor> {
             kernel: kernel.draw(key, shape, DType::F32),
             bias: Some(ops::zeros([outputs], DType::F32)),
             strides: vec![],
-            padding: Padding::Same,
+            padding: ConvPadding::Zeros(Padding::Same),
             kernel_dilation: vec![],
             transpose_kernel: false,
         }
@@ -241,18 +241,54 @@ impl ConvTranspose<Tensor> {
         let _scope = function("ConvTranspose::apply");
         let spatial = self.kernel.rank().saturating_sub(2);
         let numbers = dimension_numbers("ConvTranspose", spatial);
+        let padding = match &self.padding {
+            ConvPadding::Zeros(padding) => padding.clone(),
+            ConvPadding::Circular => Padding::Valid,
+            other => {
+                let problem =
+                    format!("takes padding by zeros or Circular, and was given {other:?}");
+                fail_op("ConvTranspose", problem)
+            }
+        };
         over_batch("ConvTranspose", x, spatial, |x| {
             let args = Arguments {
                 strides: self.strides.clone(),
-                padding: self.padding.clone(),
+                padding: padding.clone(),
                 rhs_dilation: self.kernel_dilation.clone(),
                 dimension_numbers: Some(numbers),
                 transpose_kernel: self.transpose_kernel,
                 ..Arguments::default()
             };
-            let y = ops::conv_transpose(x, self.kernel, &args);
+            let mut y = ops::conv_transpose(x, self.kernel, &args);
+            if self.padding == ConvPadding::Circular {
+                for i in 0..spatial {
+                    let stride = self.strides.get(i).copied().unwrap_or(1);
+                    y = self.wrapped(y, 1 + i as isize, x.dim(1 + i as isize) * stride);
+                }
+            }
             scaled(y, None, self.bias)
         })
+    }
+
+    /// Adds up the elements of `axis` whose distance is a multiple of `period`, after zeros on both sides
+    /// make them an odd number of periods, so that the middle one stays in its place.
+    #[track_caller]
+    fn wrapped(&self, y: Tensor, axis: isize, period: usize) -> Tensor {
+        if period == 0 {
+            return y;
+        }
+        let added =
+            (period as isize - y.dim(axis) as isize).rem_euclid(2 * period as isize) as usize;
+        let (small, large) = (added / 2, added.div_ceil(2));
+        let (low, high) = if self.transpose_kernel { (small, large) } else { (large, small) };
+        let mut amounts = [vec![0i64; y.rank()], vec![0i64; y.rank()]];
+        amounts[0][axis as usize] = low as i64;
+        amounts[1][axis as usize] = high as i64;
+        let y = y.pad(&amounts[0], &amounts[1], 0.0);
+        let shape = y.shape();
+        let (before, after) = shape.split_at(axis as usize);
+        let parts = after[0] / period;
+        y.reshape([before, &[parts, period], &after[1..]].concat()).sum(axis)
     }
 }
 

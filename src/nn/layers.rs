@@ -3,6 +3,7 @@
 use std::hash::Hasher;
 
 use super::init::{self, Init};
+use super::norms::moments;
 use crate::random::Key;
 use crate::trace::ops::{self, ConvOptions, ConvTranspose};
 use crate::trace::tensor::{fail_op, function};
@@ -216,6 +217,15 @@ impl LayerNorm<Tensor> {
         let centred = x - x.mean(-1).expand_dims(-1);
         let variance = centred.square().mean(-1).expand_dims(-1);
         centred * ((variance + self.eps).rsqrt() * self.scale) + self.bias
+    }
+
+    /// [`LayerNorm::apply`] with the statistics of the elements for which `mask`, bool of a shape that
+    /// broadcasts to that of `x`, holds: flax's `mask`.
+    #[track_caller]
+    pub fn apply_masked(&self, x: Tensor, mask: Tensor) -> Tensor {
+        let _scope = function("LayerNorm::apply_masked");
+        let (mean, variance) = moments("LayerNorm", x, Some(mask), &[-1]);
+        (x - mean) * ((variance + self.eps).rsqrt() * self.scale) + self.bias
     }
 }
 

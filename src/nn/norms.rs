@@ -32,11 +32,30 @@ pub(super) fn expect_features(op: &str, x: Tensor, of: &[Option<Tensor>]) {
     }
 }
 
-/// Computes mean and variance over `axes`, which keep size 1.
+/// Computes the mean over `axes`, which keep size 1, of the elements for which `mask` holds.
 #[track_caller]
-fn moments(x: Tensor, axes: &[isize]) -> (Tensor, Tensor) {
-    let mean = x.mean_keepdims(axes);
-    (mean, (x - mean).square().mean_keepdims(axes))
+pub(super) fn mean_of(op: &str, x: Tensor, mask: Option<Tensor>, axes: &[isize]) -> Tensor {
+    let Some(mask) = mask else { return x.mean_keepdims(axes) };
+    let shapes = [x.shape(), mask.shape()];
+    if mask.dtype() != DType::Bool || ops::broadcast_shapes(op, &shapes) != shapes[0] {
+        let problem = format!("takes a bool mask that broadcasts to {}; got {}", x.ty(), mask.ty());
+        fail_op(op, problem);
+    }
+    let mask = mask.broadcast_to(&shapes[0]);
+    let count = mask.to(x.dtype()).sum_keepdims(axes);
+    ops::where_(mask, x, 0.0).sum_keepdims(axes) / count
+}
+
+/// Computes mean and variance over `axes`, which keep size 1, of the elements for which `mask` holds.
+#[track_caller]
+pub(super) fn moments(
+    op: &str,
+    x: Tensor,
+    mask: Option<Tensor>,
+    axes: &[isize],
+) -> (Tensor, Tensor) {
+    let mean = mean_of(op, x, mask, axes);
+    (mean, mean_of(op, (x - mean).square(), mask, axes))
 }
 
 /// Computes `x * scale + bias` with the parameters that there are.
@@ -151,6 +170,24 @@ impl BatchNorm<Tensor> {
         (self.normalize(x, mean, var), stats.updated(mean, var, self.momentum))
     }
 
+    /// [`BatchNorm::apply`] with `train`, with the statistics of the elements for which `mask`, bool of a
+    /// shape that broadcasts to that of `x`, holds: flax's `mask`. Features of which it holds for none have
+    /// NaN.
+    #[track_caller]
+    pub fn apply_masked(
+        &self,
+        x: Tensor,
+        stats: BatchStats<Tensor>,
+        mask: Tensor,
+    ) -> (Tensor, BatchStats<Tensor>) {
+        let _scope = function("BatchNorm::apply_masked");
+        self.expect(x, &stats);
+        let axes: Vec<isize> = (0..x.rank() as isize - 1).collect();
+        let (mean, var) = moments("BatchNorm", widened("BatchNorm", x), Some(mask), &axes);
+        let (mean, var) = (mean.ravel(), var.ravel());
+        (self.normalize(x, mean, var), stats.updated(mean, var, self.momentum))
+    }
+
     /// [`BatchNorm::apply`] with `train`, over the statistics of all members of `axis`, the axis of a
     /// [`pmap`](crate::pmap()) or [`vmap_axis`](crate::vmap_axis): flax's `axis_name`.
     #[track_caller]
@@ -224,6 +261,19 @@ impl GroupNorm<Tensor> {
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let _scope = function("GroupNorm::apply");
+        self.normalize(x, None)
+    }
+
+    /// [`GroupNorm::apply`] with the statistics of the elements for which `mask`, bool, holds: flax's
+    /// `mask`. Its last axis is that of all features, and the others broadcast.
+    #[track_caller]
+    pub fn apply_masked(&self, x: Tensor, mask: Tensor) -> Tensor {
+        let _scope = function("GroupNorm::apply_masked");
+        self.normalize(x, Some(mask))
+    }
+
+    #[track_caller]
+    fn normalize(&self, x: Tensor, mask: Option<Tensor>) -> Tensor {
         expect_features("GroupNorm", x, &[self.scale, self.bias]);
         let mut axes = spatial_axes("GroupNorm", x);
         axes.push(x.rank() as isize);
@@ -235,9 +285,16 @@ impl GroupNorm<Tensor> {
             fail_op("GroupNorm", problem);
         }
         let groups = [self.num_groups, features / self.num_groups];
-        let grouped = [&shape[..shape.rank() - 1], &groups[..]].concat();
-        let groups = widened("GroupNorm", x).reshape(grouped);
-        let (mean, var) = moments(groups, &axes);
+        let grouped = |x: Tensor| {
+            let shape = x.shape();
+            if shape.last() != Some(&features) {
+                let problem = format!("takes a mask with {features} features; got {}", x.ty());
+                fail_op("GroupNorm", problem);
+            }
+            x.reshape([&shape[..shape.rank() - 1], &groups[..]].concat())
+        };
+        let (mask, groups) = (mask.map(grouped), grouped(widened("GroupNorm", x)));
+        let (mean, var) = moments("GroupNorm", groups, mask, &axes);
         let y = ((groups - mean) * (var + self.epsilon).rsqrt()).reshape(&shape);
         scaled(y, self.scale, self.bias).to(x.dtype())
     }
@@ -268,10 +325,23 @@ impl InstanceNorm<Tensor> {
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let _scope = function("InstanceNorm::apply");
+        self.normalize(x, None)
+    }
+
+    /// [`InstanceNorm::apply`] with the statistics of the elements for which `mask`, bool of a shape that
+    /// broadcasts to that of `x`, holds: flax's `mask`.
+    #[track_caller]
+    pub fn apply_masked(&self, x: Tensor, mask: Tensor) -> Tensor {
+        let _scope = function("InstanceNorm::apply_masked");
+        self.normalize(x, Some(mask))
+    }
+
+    #[track_caller]
+    fn normalize(&self, x: Tensor, mask: Option<Tensor>) -> Tensor {
         expect_features("InstanceNorm", x, &[self.scale, self.bias]);
         let axes = spatial_axes("InstanceNorm", x);
         let wide = widened("InstanceNorm", x);
-        let (mean, var) = moments(wide, &axes);
+        let (mean, var) = moments("InstanceNorm", wide, mask, &axes);
         let y = (wide - mean) * (var + self.epsilon).rsqrt();
         scaled(y, self.scale, self.bias).to(x.dtype())
     }
@@ -299,9 +369,22 @@ impl RMSNorm<Tensor> {
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let _scope = function("RMSNorm::apply");
+        self.normalize(x, None)
+    }
+
+    /// [`RMSNorm::apply`] with the mean square of the elements for which `mask`, bool of a shape that
+    /// broadcasts to that of `x`, holds: flax's `mask`.
+    #[track_caller]
+    pub fn apply_masked(&self, x: Tensor, mask: Tensor) -> Tensor {
+        let _scope = function("RMSNorm::apply_masked");
+        self.normalize(x, Some(mask))
+    }
+
+    #[track_caller]
+    fn normalize(&self, x: Tensor, mask: Option<Tensor>) -> Tensor {
         expect_features("RMSNorm", x, &[self.scale]);
         let wide = widened("RMSNorm", x);
-        let y = wide * (wide.square().mean_keepdims(-1) + self.epsilon).rsqrt();
+        let y = wide * (mean_of("RMSNorm", wide.square(), mask, &[-1]) + self.epsilon).rsqrt();
         scaled(y, self.scale, None).to(x.dtype())
     }
 }

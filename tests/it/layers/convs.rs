@@ -24,7 +24,7 @@ fn conv_transpose(x: &[Tensor]) -> ConvTranspose<Tensor> {
         kernel: x[1],
         bias: Some(x[2]),
         strides: vec![],
-        padding: Padding::Same,
+        padding: ConvPadding::Zeros(Padding::Same),
         kernel_dilation: vec![],
         transpose_kernel: false,
     }
@@ -57,7 +57,7 @@ pub const FUNCTIONS: &[Function] = &[
     ("conv_transpose_2d", |x| {
         let layer = ConvTranspose {
             strides: vec![2, 3],
-            padding: Padding::Valid,
+            padding: ConvPadding::Zeros(Padding::Valid),
             transpose_kernel: true,
             ..conv_transpose(x)
         };
@@ -65,6 +65,24 @@ pub const FUNCTIONS: &[Function] = &[
     }),
     ("conv_transpose_3d", |x| {
         vec![ConvTranspose { kernel_dilation: vec![1, 2, 1], ..conv_transpose(x) }.apply(x[0])]
+    }),
+    ("conv_transpose_circular", |x| {
+        let padding = ConvPadding::Circular;
+        vec![ConvTranspose { padding, strides: vec![2], ..conv_transpose(x) }.apply(x[0])]
+    }),
+    ("conv_transpose_circular_2d", |x| {
+        let layer = ConvTranspose {
+            padding: ConvPadding::Circular,
+            strides: vec![1, 2],
+            kernel_dilation: vec![2, 1],
+            transpose_kernel: true,
+            ..conv_transpose(x)
+        };
+        vec![layer.apply(x[0])]
+    }),
+    ("conv_transpose_circular_short", |x| {
+        let padding = ConvPadding::Circular;
+        vec![ConvTranspose { padding, strides: vec![3], ..conv_transpose(x) }.apply(x[0])]
     }),
     ("conv_local", |x| {
         let layer = ConvLocal {

@@ -17,6 +17,13 @@ fn batch_norm(x: &[Tensor], train: bool) -> Vec<Tensor> {
     vec![y, stats.mean, stats.var]
 }
 
+fn batch_norm_masked(x: &[Tensor]) -> Vec<Tensor> {
+    let layer =
+        BatchNorm { scale: Some(x[2]), bias: Some(x[3]), momentum: 0.9, ..BatchNorm::init(4).0 };
+    let (y, stats) = layer.apply_masked(x[0], BatchStats { mean: x[4], var: x[5] }, x[1]);
+    vec![y, stats.mean, stats.var]
+}
+
 fn batch_renorm(x: &[Tensor]) -> Vec<Tensor> {
     let layer = BatchRenorm {
         scale: Some(x[1]),
@@ -46,6 +53,21 @@ pub const FUNCTIONS: &[Function] = &[
         vec![layer.apply(x[0])]
     }),
     ("rms_norm", |x| vec![RMSNorm { scale: Some(x[1]), epsilon: 1e-6 }.apply(x[0])]),
+    ("batch_norm_masked", batch_norm_masked),
+    ("layer_norm_masked", |x| {
+        vec![LayerNorm { scale: x[2], bias: x[3], eps: 1e-6 }.apply_masked(x[0], x[1])]
+    }),
+    ("group_norm_masked", |x| {
+        let layer = GroupNorm { scale: Some(x[2]), bias: Some(x[3]), ..GroupNorm::init(4, 2) };
+        vec![layer.apply_masked(x[0], x[1])]
+    }),
+    ("instance_norm_masked", |x| {
+        let layer = InstanceNorm { scale: Some(x[2]), bias: Some(x[3]), epsilon: 1e-6 };
+        vec![layer.apply_masked(x[0], x[1])]
+    }),
+    ("rms_norm_masked", |x| {
+        vec![RMSNorm { scale: Some(x[2]), epsilon: 1e-6 }.apply_masked(x[0], x[1])]
+    }),
     ("weight_norm", |x| {
         let norm = WeightNorm { scale: Some(x[3]), ..WeightNorm::init(4) };
         vec![Dense { w: norm.apply(x[1]), b: Some(x[2]) }.apply(x[0])]
@@ -122,6 +144,14 @@ fn layers_refuse_inputs_of_other_sizes() {
         ),
         (refused(|x| GroupNorm { num_groups: 0, ..GroupNorm::init(4, 2) }.apply(x)), "0 groups"),
         (refused(|x| RMSNorm::init(4).apply(x.to(DType::I32))), "takes floats"),
+        (
+            refused(|x| RMSNorm::init(4).apply_masked(x, x)),
+            "takes a bool mask that broadcasts to f32[2,3,4]; got f32[2,3,4]",
+        ),
+        (
+            refused(|x| GroupNorm::init(4, 2).apply_masked(x, x.slice_axis(2, 0, 1).gt(0.0))),
+            "takes a mask with 4 features; got bool[2,3,1]",
+        ),
         (refused(|x| Dropout::new(1.5).apply(x, None)), "a probability from 0 to 1"),
         (refused(|x| Embed { embedding: x.index_axis(0, 0) }.apply(x)), "takes integers"),
         (

@@ -37,6 +37,7 @@ pub(super) const LAYERS: &[Function] = calls! {
         ConvTranspose2d::init(key(x), [3, 3, 1, 1], ConvOptions::default(), init::lecun_normal())
     },
     "BatchNorm::apply" => |x| batch_norm(x).apply(x, batch_stats(x), true),
+    "BatchNorm::apply_masked" => |x| batch_norm(x).apply_masked(x, batch_stats(x), x),
     "BatchRenorm::apply" => |x| {
         let layer = BatchRenorm {
             scale: None,
@@ -67,11 +68,18 @@ pub(super) const LAYERS: &[Function] = calls! {
     "GroupNorm::apply" => |x| {
         GroupNorm { scale: None, bias: None, num_groups: 1, epsilon: 1e-6 }.apply(x)
     },
+    "GroupNorm::apply_masked" => |x| {
+        GroupNorm { scale: None, bias: None, num_groups: 1, epsilon: 1e-6 }.apply_masked(x, x)
+    },
     "InstanceNorm::apply" => |x| {
         InstanceNorm { scale: None, bias: None, epsilon: 1e-6 }.apply(x)
     },
+    "InstanceNorm::apply_masked" => |x| {
+        InstanceNorm { scale: None, bias: None, epsilon: 1e-6 }.apply_masked(x, x)
+    },
     "PReLU::apply" => |x| PReLU { negative_slope: x }.apply(x),
     "RMSNorm::apply" => |x| RMSNorm { scale: None, epsilon: 1e-6 }.apply(x),
+    "RMSNorm::apply_masked" => |x| RMSNorm { scale: None, epsilon: 1e-6 }.apply_masked(x, x),
     "SpectralNorm::apply" => |x| {
         SpectralNorm::default().apply(x, SpectralStats { u: x, sigma: x }, true)
     },
@@ -115,6 +123,7 @@ pub(super) const LAYERS: &[Function] = calls! {
     "ImpalaCnn::size" => |x| impala(x).size(),
     "Init::draw" => |x| init::lecun_normal().draw(key(x), [2, 2], DType::F32),
     "LayerNorm::apply" => |x| LayerNorm { scale: x, bias: x, eps: 1e-6 }.apply(x),
+    "LayerNorm::apply_masked" => |x| LayerNorm { scale: x, bias: x, eps: 1e-6 }.apply_masked(x, x),
     "LstmCell::advance" => |x| LstmCell { w_i: x, w_h: x, b: x }.advance(x, (x, x)),
     "LstmCell::apply" => |x| LstmCell { w_i: x, w_h: x, b: x }.apply(x, (x, x)),
     "LstmCell::init" => |x| LstmCell::init(key(x), 2, 2),
@@ -156,7 +165,7 @@ pub(super) const LAYERS: &[Function] = calls! {
             kernel: x,
             bias: None,
             strides: layer.strides,
-            padding: Padding::Same,
+            padding: nn::ConvPadding::Zeros(Padding::Same),
             kernel_dilation: vec![],
             transpose_kernel: false,
         }
