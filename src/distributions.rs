@@ -5,9 +5,11 @@
 //! distribution is discrete.
 
 mod action;
+mod derived;
 mod distribution;
 mod multi_categorical;
 mod multivariate;
+mod positive;
 mod transformed;
 mod univariate;
 
@@ -20,9 +22,13 @@ use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::Tree;
 
 pub use action::ActionDistribution;
+pub use derived::{
+    Clipped, Cumulative, Deterministic, Joint, Logistic, MixtureOfTwo, OneHotCategorical, Quantized,
+};
 pub use distribution::{ClosedForm, Distribution};
 pub use multi_categorical::MultiCategorical;
 pub use multivariate::{Independent, MixtureSameFamily, MultivariateNormalTri};
+pub use positive::{Dirichlet, Gamma};
 pub use transformed::{Bijector, Block, Chain, ScalarAffine, Sigmoid, Tanh, Transformed};
 pub use univariate::{Bernoulli, Beta, Gumbel, Laplace, LogStddevNormal, Uniform};
 

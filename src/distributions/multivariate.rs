@@ -7,7 +7,7 @@ use super::{Categorical, ClosedForm, Distribution};
 use crate::random::{self, Key};
 use crate::trace::Tensor;
 use crate::trace::op::TriangularSolveOp;
-use crate::trace::ops::{broadcast_shapes, one_hot, triangular_solve};
+use crate::trace::ops::{broadcast_shapes, cholesky, one_hot, triangular_solve};
 use crate::trace::tensor::fail_op;
 use crate::trace::types::Shape;
 use crate::tree::Tree;
@@ -40,6 +40,16 @@ impl MultivariateNormalTri<Tensor> {
             fail_op("multivariate_normal_tri", format!("{problem} and {scale}"));
         }
         MultivariateNormalTri { loc, scale_tri: scale_tri.tril(0) }
+    }
+
+    /// Returns the distribution with this mean and covariance, `f[.., size, size]`, symmetric and positive
+    /// definite: `distrax.MultivariateNormalFullCovariance`.
+    ///
+    /// # Errors
+    /// Ends the trace unless the matrix is square and of the size of the mean.
+    #[track_caller]
+    pub fn from_covariance(loc: Tensor, covariance: Tensor) -> MultivariateNormalTri<Tensor> {
+        MultivariateNormalTri::new(loc, cholesky(covariance))
     }
 
     /// The triangle times a vector of each element.

@@ -15,7 +15,7 @@ const EULER_GAMMA: f64 = 0.577_215_664_901_532_9;
 
 /// The shape that two parameters broadcast to.
 #[track_caller]
-fn shape_of(a: Tensor, b: Tensor) -> Shape {
+pub(super) fn shape_of(a: Tensor, b: Tensor) -> Shape {
     (a + b).shape()
 }
 

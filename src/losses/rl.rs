@@ -22,8 +22,10 @@
 //! ```
 
 mod categorical;
+mod exploration;
 mod mpo;
 mod policy_gradients;
+mod popart;
 mod returns;
 #[cfg(test)]
 mod tests;
@@ -37,8 +39,10 @@ use crate::trace::ops::Operand;
 use crate::trace::tensor::fail_op;
 
 pub use categorical::*;
+pub use exploration::*;
 pub use mpo::*;
 pub use policy_gradients::*;
+pub use popart::*;
 pub use returns::*;
 pub use transforms::*;
 pub use value_learning::*;

@@ -221,3 +221,117 @@ fn transformed_distributions_are_those_of_distrax() {
     let error = error.unwrap_err().to_string();
     assert!(error.contains("have 1 axes, and those of the bijector 0"), "{error}");
 }
+
+#[test]
+fn distributions_of_positive_numbers_are_those_of_distrax() {
+    let [first, second]: [Parameters; 2] =
+        [|| vec![a(), b().broadcast_to([4, 3])], || vec![c(), d().broadcast_to([4, 3])]];
+    check("gamma", |p| Gamma::new(p[0].exp(), p[1].exp()), first, second, || c().exp());
+    let [first, second]: [Parameters; 2] = [|| vec![a()], || vec![c()]];
+    check("dirichlet", |p| Dirichlet::new(p[0].exp()), first, second, || c().softmax(-1));
+    let error = interpret::<(), Tensor>((), |()| Dirichlet::new(wave([1], 0.0)).mean());
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("takes two classes at least, and was given f32[1]"), "{error}");
+    let mode = numbers(|| Gamma::new(ops::constant([0.5f32, 3.0]), ops::constant(2f32)).mode());
+    assert!(mode[0].is_nan() && mode[1] == 1.0, "{mode:?}");
+}
+
+#[test]
+fn full_covariances_are_those_of_distrax() {
+    check(
+        "full_covariance",
+        |p| MultivariateNormalTri::from_covariance(p[0], p[1].matmul(p[1].t())),
+        || vec![a(), triangle(0.5)],
+        || vec![c(), triangle(1.5)],
+        || 2.0 * c(),
+    );
+}
+
+#[test]
+fn one_hot_vectors_are_those_of_distrax() {
+    let classes = || ops::one_hot(ops::constant([0i32, 2, 1, 1]), 3, DType::F32);
+    let make: Make<OneHotCategorical<Tensor>> = |p| OneHotCategorical::new(p[0]);
+    check("one_hot", make, || vec![2.0 * a()], || vec![c()], classes);
+    let sample = |x: Tensor| OneHotCategorical::new(x).sample_straight_through(Key::constant(42));
+    fixture().close("straight_through", numbers(|| sample(2.0 * a())), ROUNDING);
+    let gradient = numbers(|| grad(|x: Tensor| (sample(x) * c()).sum(..))(2.0 * a()));
+    fixture().close("straight_through_grad", gradient, ROUNDING);
+}
+
+/// Compares samples and densities of `make`, and the gradients of the densities.
+fn check_density<D: Distribution>(
+    name: &str,
+    make: Make<D>,
+    params: Parameters,
+    values: fn() -> Tensor,
+) {
+    let fixture = fixture();
+    let close = |what: &str, ours: Vec<f64>| {
+        fixture.close(&format!("{name}_{what}"), ours, ROUNDING);
+    };
+    close("sample", numbers(|| make(&params()).sample(Key::constant(42))));
+    close("log_prob", numbers(|| make(&params()).log_prob(values())));
+    let density = |(p, x): (Vec<Tensor>, Tensor)| make(&p).log_prob(x).sum(..);
+    close("grad", numbers(|| grad(density)((params(), values()))));
+}
+
+#[test]
+fn distributions_made_of_others_are_those_of_distrax() {
+    let params: Parameters = || vec![a(), b().broadcast_to([4, 3])];
+    check_density("logistic", |p| Logistic::new(p[0], p[1].exp()), params, c);
+    let entropy = numbers(|| Logistic::new(a(), b().exp()).entropy());
+    fixture().close("logistic_entropy", entropy, ROUNDING);
+    let bounds = || (2.0 * c()).clip(-0.5, 0.75);
+    let normal: Make<Clipped<Normal<Tensor>>> =
+        |p| Clipped::new(Normal::new(p[0], p[1].exp()), number(-0.5), number(0.75));
+    check_density("clipped_normal", normal, params, bounds);
+    let logistic: Make<Clipped<Logistic<Tensor>>> =
+        |p| Clipped::new(Logistic::new(p[0], p[1].exp()), number(-0.5), number(0.75));
+    check_density("clipped_logistic", logistic, params, bounds);
+    let integers = || (ops::arange(12, DType::F32) % 5.0 - 2.0).reshape([4, 3]);
+    let logistic: Make<Quantized<Logistic<Tensor>>> =
+        |p| Quantized::new(Logistic::new(3.0 * p[0], p[1].exp()), None, None);
+    check_density("quantized", logistic, params, integers);
+    let normal: Make<Quantized<Normal<Tensor>>> =
+        |p| Quantized::new(Normal::new(3.0 * p[0], p[1].exp()), Some(-2.5), Some(2.5));
+    check_density("quantized_bounds", normal, params, integers);
+    check_density(
+        "mixture_of_two",
+        |p| {
+            let second = Laplace::new(p[2], 1.0 + p[1].square());
+            MixtureOfTwo::new(p[0], Normal::new(p[1], p[2].exp()), second)
+        },
+        || vec![number(0.3), a(), b().broadcast_to([4, 3])],
+        c,
+    );
+    let sure = numbers(|| Deterministic::new(ops::constant([1f32, 2.0])).log_prob(number(1.0)));
+    assert_eq!(sure, [0.0, f64::NEG_INFINITY]);
+    let error = interpret::<(), Tensor>((), |()| {
+        MixtureOfTwo::new(number(0.3), Normal::new(a(), a()), DiagNormal::new(a(), a()))
+            .sample(Key::constant(0))
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("got f32[] and values of 0 and 1 axes"), "{error}");
+}
+
+#[test]
+fn joint_distributions_are_those_of_distrax() {
+    fn joint(
+        m: Tensor,
+        s: Tensor,
+        w: Tensor,
+    ) -> Joint<(Normal<Tensor>, Gumbel<Tensor>, Bernoulli<Tensor>)> {
+        Joint((Normal::new(m, s.exp()), Gumbel::new(s, m.exp()), Bernoulli::new(w)))
+    }
+    let wide = |x: Tensor| x.broadcast_to([4, 3]);
+    let first = || joint(a(), wide(b()), wave([4, 3], 0.9));
+    let fixture = fixture();
+    let sample = numbers(|| first().sample(Key::constant(42)).map(|x| x.to(DType::F32)));
+    fixture.close("joint_sample", sample, ROUNDING);
+    let binary = || ops::arange(12, DType::I32).reshape([4, 3]) % 3 % 2;
+    let log_prob = numbers(|| first().log_prob([c(), 2.0 * c(), binary()]));
+    fixture.close("joint_log_prob", log_prob, ROUNDING);
+    fixture.close("joint_entropy", numbers(|| first().entropy()), ROUNDING);
+    let kl = numbers(|| first().kl(&joint(c(), wide(d()), a())));
+    fixture.close("joint_kl", kl, ROUNDING);
+}

@@ -5,7 +5,7 @@ use super::super::{
 };
 use super::chosen;
 use crate::trace::Tensor;
-use crate::trace::ops::{concatenate, where_};
+use crate::trace::ops::{concatenate, stack, where_};
 use crate::trace::tensor::{fail_op, function};
 
 /// Projects distributions onto other atoms: `rlax.categorical_l2_project` (Bellemare et al. 2017).
@@ -182,4 +182,40 @@ pub fn quantile_q_learning(
     let target = r_t.expand_dims(-1) + discount_t.expand_dims(-1) * best;
     let target = target.stop_gradient();
     quantile_regression_loss(column(dist_q_tm1, a_tm1), tau_q_tm1, target, huber_param)
+}
+
+/// Computes the quantile regression loss of expected SARSA: `rlax.quantile_expected_sarsa`, the mean of the
+/// losses with the targets of all next actions, by their probabilities `probs_a_t: [.., actions]`.
+/// Distributions are `[.., quantiles, actions]`, probabilities of quantiles `[.., quantiles]`.
+///
+/// # Errors
+/// Ends the trace if an argument has another type, or if the shapes do not fit.
+#[track_caller]
+#[allow(clippy::too_many_arguments)]
+pub fn quantile_expected_sarsa(
+    dist_q_tm1: Tensor,
+    tau_q_tm1: Tensor,
+    a_tm1: Tensor,
+    r_t: Tensor,
+    discount_t: Tensor,
+    dist_q_t: Tensor,
+    probs_a_t: Tensor,
+    huber_param: f64,
+) -> Tensor {
+    let _scope = function("quantile_expected_sarsa");
+    let op = "quantile_expected_sarsa";
+    ensure_same_shape(op, ["r_t", "discount_t"], [r_t, discount_t]);
+    ensure_without_last_axis(op, ["probs_a_t", "r_t"], probs_a_t, r_t);
+    let source = row_of(dist_q_tm1.swapaxes(-1, -2), a_tm1, op);
+    let scale = |x: Tensor| x.expand_dims(-1).expand_dims(-1);
+    let targets = (scale(r_t) + scale(discount_t) * dist_q_t).stop_gradient();
+    let mut losses = Vec::new();
+    for action in 0..probs_a_t.dim(-1) {
+        let target = targets.index_axis(-1, action as isize);
+        losses.push(quantile_regression_loss(source, tau_q_tm1, target, huber_param));
+    }
+    if losses.is_empty() {
+        fail_op(op, "probs_a_t has no actions");
+    }
+    (stack(&losses, -1) * probs_a_t.stop_gradient()).sum(-1)
 }

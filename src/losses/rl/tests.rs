@@ -1,6 +1,7 @@
 //! Values and gradients against rlax; `tests/fixtures/rlax/make.py` generates the fixtures.
 
 use super::*;
+use crate::random::Key;
 use crate::trace::ops::{arange, constant, linspace};
 use crate::trace::testing::{Fixture, interpret, numbers, wave};
 use crate::trace::{DType, ops};
@@ -244,7 +245,6 @@ fn distributional_losses_are_those_of_rlax() {
         categorical_double_q_learning(atoms(), x[0], a_tm1(), x[1], x[2], other(), x[3], q_t())
     };
     check("categorical_double_q_learning", double, logits);
-    let taus = || ((arange(K, DType::F32) + 0.5) / K as f64).broadcast_to([T, K]);
     for (name, huber) in [("quantile_regression_0.0", 0.0), ("quantile_regression_0.4", 0.4)] {
         let loss = |x: &[Tensor]| quantile_regression_loss(x[0], taus(), x[1], huber);
         check(name, loss, || vec![wave([T, K], 0.2), wave([T, K], 1.7)]);
@@ -257,6 +257,102 @@ fn distributional_losses_are_those_of_rlax() {
             vec![dist(0.2), rewards(), discounts(), dist(4.0), dist(1.7)]
         },
     );
+}
+
+fn taus() -> Tensor {
+    ((arange(K, DType::F32) + 0.5) / K as f64).broadcast_to([T, K])
+}
+
+fn probs_a() -> Tensor {
+    wave([T, A], 2.7).softmax(-1)
+}
+
+#[test]
+fn quantiles_of_all_actions_are_those_of_rlax() {
+    check(
+        "quantile_expected_sarsa",
+        |x| quantile_expected_sarsa(x[0], taus(), a_tm1(), x[1], x[2], x[3], probs_a(), 0.4),
+        || {
+            let dist = |phase| wave([T, K, A], phase);
+            vec![dist(0.2), rewards(), discounts(), dist(1.7)]
+        },
+    );
+}
+
+fn outputs() -> Tensor {
+    (arange(8, DType::I32) % 3).reshape([2, 4])
+}
+
+fn popart_state() -> [Tensor; 3] {
+    [wave([3], 0.4), wave([3], 1.4).exp(), 2.0 + wave([3], 2.4)]
+}
+
+fn state_of(x: &[Tensor]) -> PopArtState<Tensor> {
+    PopArtState { shift: x[0], scale: x[1], second_moment: x[2] }
+}
+
+#[test]
+fn popart_is_that_of_rlax() {
+    let with_state = |x: Tensor| [&popart_state()[..], &[x]].concat();
+    let batch = move || with_state(wave([2, 4], 0.6));
+    check("popart_normalize", |x| state_of(x).normalize(x[3], outputs()), batch);
+    check("popart_unnormalize", |x| state_of(x).unnormalize(x[3], outputs()), batch);
+    let linear = |x: &[Tensor]| {
+        let (normalized, unnormalized) = state_of(x).unnormalize_linear(x[3], outputs());
+        vec![normalized, unnormalized]
+    };
+    check_all("popart_linear", linear, move || with_state(wave([2, 4, 3], 0.6)));
+    let updated =
+        || art(&state_of(&popart_state()), 3.0 * wave([2, 4], 1.1), outputs(), 0.1, 0.5, 1.5);
+    fixture().close("popart_art", numbers(updated), ROUNDING);
+    let layer = |x: &[Tensor]| {
+        let (w, b) = pop((x[0], x[1]), &state_of(&popart_state()), &updated());
+        vec![w, b]
+    };
+    check_all("popart_pop", layer, || vec![wave([4, 3], 0.2), wave([3], 0.9)]);
+    let error = interpret::<(), Tensor>((), |()| {
+        PopArtState::init(3).normalize(wave([2, 4], 0.6), wave([2, 4], 0.6))
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("indices must be integers of the shape of the values"), "{error}");
+}
+
+#[test]
+fn exploration_is_that_of_rlax() {
+    let fixture = fixture();
+    let key = || Key::constant(42);
+    let noisy = numbers(|| add_gaussian_noise(key(), wave([4], 0.3), 0.5));
+    fixture.close("gaussian_noise", noisy, ROUNDING);
+    let noisy =
+        numbers(|| add_ornstein_uhlenbeck_noise(key(), wave([4], 0.3), wave([4], 1.3), 0.2, 0.5).0);
+    fixture.close("ornstein_uhlenbeck_noise", noisy, ROUNDING);
+    let noisy = numbers(|| add_dirichlet_noise(key(), probs_a(), 0.3, 0.25));
+    fixture.close("dirichlet_noise", noisy, 1e-5);
+    let found = numbers(|| {
+        let found = knn_query(wave([7, 3], 0.2), wave([2, 3], 1.2), 3);
+        let indices = found.neighbor_indices.to(DType::F32);
+        (found.neighbors, indices, found.neighbor_neg_distances)
+    });
+    fixture.close("knn", found, ROUNDING);
+    let options = EpisodicMemory { max_similarity: 1.2, ..EpisodicMemory::new(2, 0.7) };
+    let rewards = numbers(|| {
+        let mut memory = IntrinsicRewardState::init(8, 2, 2);
+        (0..4)
+            .map(|step| {
+                let embeddings = 0.3 * wave([3, 2], (step % 3) as f64);
+                let (reward, next) =
+                    episodic_memory_intrinsic_rewards(embeddings, &options, memory.clone());
+                memory = next;
+                let [index, count] = [memory.next_memory_index, memory.distance_count];
+                let rest = [index.to(DType::F32), memory.distance_sum, count.to(DType::F32)];
+                let rest: Vec<Tensor> = rest.iter().map(|x| x.reshape([1])).collect();
+                ops::concatenate(&[&[reward], &rest[..]].concat(), 0)
+            })
+            .collect::<Vec<_>>()
+    });
+    for (step, reward) in rewards.chunks(6).enumerate() {
+        fixture.close(&format!("intrinsic_reward_{step}"), reward.to_vec(), ROUNDING);
+    }
 }
 
 #[test]
