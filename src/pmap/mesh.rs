@@ -129,13 +129,13 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
     /// [`ShardedJit::assert_max_traces`]; errors from the compiler and the runtime.
     #[track_caller]
     pub fn call(&self, args: A::With<Sharded>) -> Result<B::With<Sharded>> {
-        let leaves = leaves_of(&args);
+        let (leaves, at) = (leaves_of(&args), Location::caller());
         let entry = self.cache.find_or_compile(
             &args,
             &leaves,
-            Location::caller(),
-            || self.expect_one_mesh(&args, &leaves),
-            || self.compile(&args, &leaves),
+            at,
+            || self.expect_one_mesh(&args, &leaves, at),
+            || self.compile(&args, &leaves, at),
         )?;
         let results = entry.executable.run(&leaves)?;
         Ok(tree::rebuild(&entry.template, results))
@@ -149,8 +149,9 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
     #[track_caller]
     pub fn optimized_hlo_text(&self, args: &A::With<Sharded>) -> Result<String> {
         let leaves = leaves_of(args);
-        self.expect_one_mesh(args, &leaves)?;
-        self.compile(args, &leaves)?.0.optimized_hlo_text()
+        let at = Location::caller();
+        self.expect_one_mesh(args, &leaves, at)?;
+        self.compile(args, &leaves, at)?.0.optimized_hlo_text()
     }
 
     /// The mesh that the function is compiled for, if it is not a plain row of devices.
@@ -161,15 +162,20 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
     }
 
     /// Checks that there are leaves, all on the same devices, and divided as `in_shardings` tell.
-    fn expect_one_mesh(&self, args: &A::With<Sharded>, leaves: &Leaves<'_>) -> Result<()> {
+    fn expect_one_mesh(
+        &self,
+        args: &A::With<Sharded>,
+        leaves: &Leaves<'_>,
+        at: &Location<'_>,
+    ) -> Result<()> {
         if let Some(mesh) = self.mesh(leaves) {
-            return self.expect_on_mesh(args, &mesh);
+            return self.expect_on_mesh(args, &mesh).map_err(|error| called_at(error, at));
         }
         let Some(first) = leaves.first() else {
             let problem = format!("{}: the argument has no leaves, so no devices", self.name());
             return Err(Error::Argument(problem));
         };
-        super::on_the_same(self.name(), args, first.devices())
+        super::on_the_same(self.name(), args, first.devices()).map_err(|error| called_at(error, at))
     }
 
     fn expect_on_mesh(&self, args: &A::With<Sharded>, mesh: &Mesh) -> Result<()> {
@@ -200,7 +206,12 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
         problem.map_or(Ok(()), |problem| Err(wrong(problem)))
     }
 
-    fn compile(&self, args: &A::With<Sharded>, leaves: &Leaves<'_>) -> Result<(Compiled, B)> {
+    fn compile(
+        &self,
+        args: &A::With<Sharded>,
+        leaves: &Leaves<'_>,
+        at: &Location<'_>,
+    ) -> Result<(Compiled, B)> {
         let mesh = self.mesh(leaves);
         let types = match &mesh {
             Some(_) => leaves.iter().map(|leaf| leaf.global_ty().clone()).collect(),
@@ -212,7 +223,8 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
         let start = Instant::now();
         let compiled = match &mesh {
             Some(mesh) => {
-                expect_this_mesh(&program, mesh, self.name())?;
+                let fits = expect_this_mesh(&program, mesh, self.name());
+                fits.map_err(|error| called_at(error, at))?;
                 let results = self.results(&program, &template, leaves, mesh)?;
                 Compiled::on_mesh(program, leaves, mesh, &results, self.name())?
             }
@@ -268,6 +280,14 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
                 })
             })
             .collect()
+    }
+}
+
+/// Adds the line of the call to an error about its argument.
+fn called_at(error: Error, at: &Location<'_>) -> Error {
+    match error {
+        Error::Argument(problem) => Error::Argument(format!("{problem} (called at {at})")),
+        other => other,
     }
 }
 

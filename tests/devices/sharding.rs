@@ -7,8 +7,9 @@ use podracer::trace::ops::arange;
 use podracer::{
     Array, Mesh, NamedSharding, P, PartitionSpec, Program, ScanOptions, Sharded, Tensor,
     all_gather, all_gather_tiled, all_to_all, axis_index, axis_index_groups, axis_size, device_get,
-    device_put, fori_loop, grad, interpret, jit, make_mesh, make_program, pmax, pmean, ppermute,
-    psum, psum_scatter_tiled, scan_with, shard_map, sharded_jit, vmap, with_sharding_constraint,
+    device_put, fori_loop, grad, interpret, jit, make_mesh, make_program, pmax, pmean, pmin,
+    ppermute, psum, psum_scatter, psum_scatter_tiled, scan_with, shard_map, sharded_jit, vmap,
+    with_sharding_constraint,
 };
 
 use super::{count, devices, error};
@@ -303,11 +304,69 @@ fn the_compiler_divides_a_function_of_whole_values() {
     let (h, sums) = sharded_jit(f).call(put.clone()).unwrap();
     assert_eq!(h.sharding(), Some(&NamedSharding::new(&mesh, P(("x", "y")))));
     assert!(sums.is_replicated());
+    let line = line!() + 1;
     let text = error(divided.call(device_put(&args, (&mesh, P(()))).unwrap()));
     assert!(text.contains("takes it divided by P(x, None) on Mesh(x:4, y:2"), "{text}");
+    assert!(text.contains(&format!("(called at {}:{line}:", file!())), "{text}");
     let other = Mesh::new(&[0, 1, 2, 3], &[2, 2], &["x", "y"]).unwrap();
+    let line = line!() + 1;
     let text = error(sharded_jit(f).call(device_put(&args, (&other, P(()))).unwrap()));
     assert!(text.contains("is for a mesh of x:4, y:2, and the argument is on Mesh(x:2"), "{text}");
+    assert!(text.contains(&format!("(called at {}:{line}:", file!())), "{text}");
+}
+
+/// Collectives within groups, as `tests/fixtures/sharding/groups.py` has them.
+fn grouped(name: &str, x: Tensor) -> Tensor {
+    let [four, two] = [
+        axis_index_groups("i", &[[5, 0, 3, 6], [1, 7, 2, 4]]),
+        axis_index_groups("i", &[[6, 1], [0, 3], [7, 4], [2, 5]]),
+    ];
+    match name {
+        "psum" => psum(x.sin(), four) * x,
+        "psum_of_pairs" => psum(x.sin(), two) * x,
+        "pmean" => pmean(x.sin(), four) * x,
+        "pmax" => x.stop_gradient() + pmax(x.stop_gradient(), four),
+        "pmin" => x.stop_gradient() + pmin(x.stop_gradient(), two),
+        "all_gather" => {
+            (all_gather(x.sin(), four, 0) * arange(4, x.dtype()).reshape([4, 1, 1])).sum(0)
+        }
+        "all_gather_in_the_middle" => all_gather(x.sin(), two, 1).prod(1),
+        "all_gather_tiled" => all_gather_tiled(x.sin(), four, 1).cumsum(1).slice_axis(1, 3, 11),
+        "psum_scatter" => psum_scatter(x.sin().reshape([4, 4]), four, 0),
+        "psum_scatter_tiled" => psum_scatter_tiled(x.sin(), two, 1),
+        "all_to_all" => all_to_all(x.sin().reshape([4, 4]), four, 0, 0),
+        "all_to_all_of_pairs" => all_to_all(x.sin(), two, 0, 0),
+        other => panic!("no function {other}"),
+    }
+}
+
+#[test]
+fn collectives_within_groups_are_those_of_jax() {
+    devices(8);
+    let mesh = make_mesh(&[8], &["i"]).unwrap();
+    let text = include_str!("../fixtures/sharding/groups.json");
+    let cases: BTreeMap<String, Vec<f32>> = serde_json::from_str(text).unwrap();
+    let x: Vec<f32> = (0..128).map(|i| (0.7 * f64::from(i) + 0.3).sin() as f32).collect();
+    let x = device_put(&Array::new([16, 8], &x).unwrap(), (&mesh, P("i"))).unwrap();
+    let names: Vec<&String> = cases.keys().filter(|name| !name.ends_with("_grad")).collect();
+    assert_eq!(names.len(), 12);
+    let close = |what: &str, ours: Vec<f32>, theirs: &[f32]| {
+        assert_eq!(ours.len(), theirs.len(), "{what}");
+        for (a, b) in ours.iter().zip(theirs) {
+            assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{what}: {a} and {b}");
+        }
+    };
+    for name in names {
+        let mapped = |x: Tensor| {
+            let y = shard_map(|x: Tensor| grouped(name, x).ravel(), &mesh, P("i"), P("i"))(x);
+            (y * (0.3 * arange(y.numel(), y.dtype())).sin()).sum(..)
+        };
+        let values =
+            |x: Tensor| shard_map(|x: Tensor| grouped(name, x).ravel(), &mesh, P("i"), P("i"))(x);
+        close(name, numbers(&sharded_jit(values).call(x.clone()).unwrap()), &cases[name]);
+        let gradient = numbers(&sharded_jit(grad(mapped)).call(x.clone()).unwrap());
+        close(&format!("{name}_grad"), gradient, &cases[&format!("{name}_grad")]);
+    }
 }
 
 #[test]
