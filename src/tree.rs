@@ -452,6 +452,62 @@ pub fn is_leaf<T: Leaf, M: Tree<T>>(tree: &M) -> bool {
     paths(tree) == ["$"]
 }
 
+/// True if the tree is no leaf: `jax.tree_util.is_tree_node`.
+pub fn is_tree_node<T: Leaf, M: Tree<T>>(tree: &M) -> bool {
+    !is_leaf(tree)
+}
+
+/// True if each of these trees is a leaf: `jax.tree_util.all_leaves`.
+///
+/// ```
+/// use podracer::tree;
+/// assert!(tree::all_leaves::<usize, usize>(&[1, 2]));
+/// assert!(!tree::all_leaves::<usize, _>(&[vec![1usize], vec![2]]));
+/// ```
+pub fn all_leaves<'a, T: Leaf, M: Tree<T> + 'a>(trees: impl IntoIterator<Item = &'a M>) -> bool {
+    trees.into_iter().all(|tree| is_leaf(tree))
+}
+
+/// The parts directly below the root, in order, each as its path and its leaves:
+/// `jax.tree_util.flatten_one_level_with_keys`. Parts may have different types, so that they are given by
+/// their leaves; those without a leaf are left out.
+///
+/// ```
+/// use podracer::tree;
+/// let parts = tree::flatten_one_level_with_keys(&([1usize, 2], 3usize)).unwrap();
+/// assert_eq!(parts, [("$[0]".to_string(), vec![1, 2]), ("$[1]".to_string(), vec![3])]);
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`] if the tree is a leaf.
+pub fn flatten_one_level_with_keys<T: Leaf + Clone, M: Tree<T>>(
+    tree: &M,
+) -> Result<Vec<(String, Vec<T>)>> {
+    let (mut parts, mut at_root) = (Vec::<(String, Vec<T>)>::new(), false);
+    tree.visit_leaves(&Path::ROOT, &mut |path, leaf| {
+        let segment = path.segments().first().copied();
+        at_root |= segment.is_none();
+        let key = Path { parent: None, segment }.to_string();
+        match parts.last_mut() {
+            Some((last, leaves)) if *last == key => leaves.push(leaf.clone()),
+            _ => parts.push((key, vec![leaf.clone()])),
+        }
+    });
+    if at_root {
+        return Err(Error::Argument("takes a tree with parts, and was given a leaf".into()));
+    }
+    Ok(parts)
+}
+
+/// The leaves of each part directly below the root: `jax.tree_util.flatten_one_level`, see
+/// [`flatten_one_level_with_keys`].
+///
+/// # Errors
+/// [`Error::Argument`] if the tree is a leaf.
+pub fn flatten_one_level<T: Leaf + Clone, M: Tree<T>>(tree: &M) -> Result<Vec<Vec<T>>> {
+    Ok(flatten_one_level_with_keys(tree)?.into_iter().map(|(_, leaves)| leaves).collect())
+}
+
 /// The leaves of trees of one structure, for each place of a leaf those of all trees in order:
 /// `jax.tree_util.tree_transpose` of a list of trees.
 ///
@@ -628,6 +684,25 @@ mod tests {
         let dense = map(Dense { w: 1usize, size: 2 }, |leaf: usize| leaf > 0);
         assert!(dense.w);
         assert_eq!(dense.size, 2);
+    }
+
+    #[test]
+    fn parts_of_the_root_are_those_of_jax() {
+        // flatten_one_level of {"a": [1, {"c": 2}], "b": (), "d": 3} has [1, {"c": 2}], () and 3.
+        #[derive(Tree)]
+        struct Parts<T> {
+            a: (T, BTreeMap<String, T>),
+            b: (),
+            d: T,
+        }
+        let parts = Parts { a: (1usize, BTreeMap::from([("c".into(), 2)])), b: (), d: 3 };
+        let expected = [("$.a".to_string(), vec![1, 2]), ("$.d".to_string(), vec![3])];
+        assert_eq!(flatten_one_level_with_keys(&parts).unwrap(), expected);
+        assert_eq!(flatten_one_level(&parts).unwrap(), [vec![1, 2], vec![3]]);
+        assert!(is_tree_node(&parts) && !is_tree_node(&1usize));
+        assert!(all_leaves(&[1usize, 2]) && !all_leaves::<usize, _>(&[parts]));
+        let error = flatten_one_level(&1usize).unwrap_err().to_string();
+        assert_eq!(error, "takes a tree with parts, and was given a leaf");
     }
 
     #[test]

@@ -290,14 +290,18 @@ const COMPARED: &[&str] = &[
 /// which many of the functions compared are made of.
 const WITHOUT_NUMBERS: &[&str] = &[
     "Tree",
+    "all_leaves",
     "axis_size",
     "broadcast",
     "broadcast_in_dim",
     "broadcast_shapes",
+    "flatten_one_level",
+    "flatten_one_level_with_keys",
     "gather",
     "into_leaves",
     "iota",
     "is_leaf",
+    "is_tree_node",
     "leaves_with_path",
     "map_with_path",
     "pad_interior",

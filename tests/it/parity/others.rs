@@ -60,6 +60,7 @@ fn sampling(rows: &mut Vec<Row>) {
         PRNGKey => |_x| Key::new(0),
         key => |_x| Key::new(0),
         fold_in => |x| Key::from_data(x).fold_in(1),
+        clone => |x| (Key::from_data(x), Key::from_data(x)),
         key_data => |x| Key::from_data(x).into_data(),
         split => |x| Key::from_data(x).split(),
         wrap_key_data => |x| Key::from_data(x),
@@ -85,7 +86,8 @@ fn trees(rows: &mut Vec<Row>) {
         tree_leaves = leaves, tree_leaves_with_path = leaves_with_path, tree_map = map,
         tree_map_with_path = map_with_path, tree_reduce = reduce, tree_structure = structure,
         tree_unflatten = rebuild, tree_flatten = into_leaves, tree_reduce_associative = reduce_associative,
-        tree_broadcast = broadcast, treedef_is_leaf = is_leaf, tree_transpose = transpose, keystr = paths);
+        tree_broadcast = broadcast, treedef_is_leaf = is_leaf, tree_transpose = transpose, keystr = paths,
+        all_leaves, flatten_one_level, flatten_one_level_with_keys, is_tree_node);
 }
 
 /// `register_dataclass` and its relatives are a derive.
@@ -115,6 +117,7 @@ fn optax(rows: &mut Vec<Row>) {
         join_schedules, inject_hyperparams, global_norm, incremental_update, periodic_update,
         safe_norm, safe_root_mean_squares, MultiSteps = multi_steps, partition =
         multi_transform, scale_by_backtracking_linesearch = backtracking_linesearch,
+        scale_by_zoom_linesearch = zoom_linesearch, microbatch,
         conditionally_transform, conditionally_mask, freeze, selective_transform, named_chain, flatten,
         stateless_with_tree_map, optimistic_adam, scale_by_distance_over_gradients, sm3, scale_by_sm3,
         skip_not_finite, skip_large_updates, snapshot, monitor, measure_with_ema, update_moment,
@@ -124,6 +127,7 @@ fn optax(rows: &mut Vec<Row>) {
         inject_stateful_hyperparams = inject_hyperparams);
     calls!(rows, "optax":
         init_empty_state => |_x| (),
+        value_and_grad_from_state => |x| optim::zoom_linesearch(20).init(&x).value_and_grad(|x| x, &x),
         multi_normal => |x, y| distributions::DiagNormal::new(x, y.exp()),
     );
     items!(rows, "optax", losses: squared_error, l2_loss, huber_loss, log_cosh, cosine_similarity, cosine_distance,
