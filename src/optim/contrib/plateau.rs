@@ -73,7 +73,7 @@ impl ReduceOnPlateau {
             fail_op(op, format!("the factor must be between 0 and 1, and is {}", self.factor));
         }
         let (rtol, atol) = (self.rtol, self.atol);
-        if !(rtol >= 0.0 && rtol <= 1.0 && atol >= 0.0 && rtol + atol > 0.0) {
+        if !((0.0..=1.0).contains(&rtol) && atol >= 0.0 && rtol + atol > 0.0) {
             let problem = format!(
                 "one of rtol, at most 1, and atol must be positive, and none negative: they are \
                  {rtol} and {atol}"
