@@ -79,6 +79,7 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<ppo_atari::Args>(),
     entry::<ppo_atari_envpool::Args>(),
     entry::<ppo_atari_lstm::Args>(),
+    entry::<ppo_atari_multigpu::Args>(),
     entry::<ppo_continuous_action::Args>(),
     entry::<ppo_masked::Args>(),
     entry::<ppo_pettingzoo_ma_atari::Args>(),
@@ -113,8 +114,7 @@ const SCRIPTS: [(&str, &str); 11] = [
 ];
 
 /// CleanRL's scripts that are not here, with the reason.
-const ABSENT: [(&str, &str); 3] = [
-    ("ppo_atari_multigpu", "cleanba_ppo trains on several devices"),
+const ABSENT: [(&str, &str); 2] = [
     ("ppo_continuous_action_isaacgym", "Isaac Gym is not here; ppo_continuous_action has MuJoCo"),
     ("ppo_procgen", "Procgen is not here; ppo_atari learns from images"),
 ];

@@ -152,7 +152,10 @@ fn flags_without_effect_say_so_once() {
 fn scripts_that_are_not_here_say_what_is() {
     for (script, expected) in [
         ("cleanrl/ppo_procgen.py", "no algorithm ppo_procgen: Procgen is not here; ppo_atari"),
-        ("ppo_atari_multigpu", "no algorithm ppo_atari_multigpu: cleanba_ppo trains on several"),
+        (
+            "ppo_continuous_action_isaacgym",
+            "no algorithm ppo_continuous_action_isaacgym: Isaac Gym",
+        ),
         ("no/such.py", "no algorithm no/such.py; there are a2c, "),
     ] {
         let (status, _, err) = run(podracer(&["train", script]));

@@ -15,6 +15,7 @@ mod model_training;
 mod models;
 mod parallel;
 mod pmap;
+mod ppo_atari_multigpu;
 mod programs;
 #[path = "../recipes/mod.rs"]
 mod recipes;

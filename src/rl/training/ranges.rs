@@ -51,6 +51,7 @@ const RANGES: &[(&str, Range)] = &[
     ("channels", Int(1, 4096)),
     ("checkpoint-frequency", Int(0, MAX_STEPS)),
     ("clip-coef", COEFFICIENT),
+    ("device-ids", Int(0, MAX_DEVICES - 1)),
     ("dpo-alpha", Float(POSITIVE, MAX_FLOAT)),
     ("dpo-beta", Float(POSITIVE, MAX_FLOAT)),
     ("e-auxiliary", Int(1, 1000)),

@@ -268,8 +268,8 @@ pub(crate) fn checkpoint_in(run: &Path) -> PathBuf {
     if run.is_dir() { run.join(CHECKPOINT) } else { run.to_path_buf() }
 }
 
-/// Environments of a run, for saving to and restoring from a checkpoint: a pool, of several the
-/// first, or `()` for traced environments, whose states are part of the program's state.
+/// Environments of a run, for saving to and restoring from a checkpoint: one pool or several, or `()`
+/// for traced environments, whose states are part of the program's state.
 pub trait Envs {
     /// Returns the states of all environments.
     ///
@@ -331,7 +331,8 @@ impl Envs for &XlaPool {
             return ().states(); // the handle has them
         }
         effects_barrier()?;
-        (&mut *self.pool(0)).states()
+        let states = (0..self.num_pools()).map(|k| (&mut *self.pool(k)).states());
+        Ok(states.collect::<Result<Vec<_>>>()?.concat())
     }
 
     fn put_back(self, states: &[&[u8]]) -> Result<()> {
@@ -339,7 +340,16 @@ impl Envs for &XlaPool {
             return ().put_back(states);
         }
         effects_barrier()?;
-        (&mut *self.pool(0)).put_back(states)
+        let num_envs = self.pool(0).num_envs();
+        let all = num_envs * self.num_pools();
+        if states.len() != all {
+            let saved = states.len();
+            return Err(Error::Argument(format!(
+                "{saved} environments were saved, and there are {all}"
+            )));
+        }
+        let mut pools = states.chunks(num_envs).enumerate();
+        pools.try_for_each(|(k, states)| (&mut *self.pool(k)).put_back(states))
     }
 
     fn renders(&mut self) -> Result<bool> {

@@ -1,0 +1,695 @@
+//! Proximal policy optimisation (PPO, Schulman et al. 2017) on Atari, data-parallel on several
+//! devices: CleanRL's `ppo_atari_multigpu.py`. Each device has its own environments and a copy of the
+//! parameters; gradients are averaged before each step.
+//!
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_atari_multigpu.md`.
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::distributions::Categorical;
+use crate::envs::{Handle, XlaPool};
+use crate::error::Result;
+use crate::nn::{Dense, Encoder, init::orthogonal};
+use crate::optim::{Adam, AdamState, clip_grad_norm};
+use crate::pmap::{Sharded, device_put_sharded, pmap_with_mode, replicate, unreplicate};
+use crate::random::permutation;
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{ensure, not_negative, positive, product, unit};
+use crate::rl::saved::load_model;
+use crate::rl::spaces::Sizes;
+use crate::rl::{
+    ComputeDtype, EpisodeRecord, EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer,
+    bootstrap_truncated, gather_minibatch, merge_time_and_env, pools,
+};
+use crate::runtime::{Runtime, RuntimeOptions};
+use crate::trace::Axis;
+use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::jacobian::ravel;
+use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros_like};
+use crate::tree::{self, Path, Tree};
+use crate::{Array, DType, Key, Tensor, pmean, value_and_grad};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// Settings with CleanRL's names and defaults.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "PPO on Atari games, on several devices", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "ppo_atari_multigpu")]
+    pub exp_name: String,
+    /// Flags shared by all algorithms
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+    /// The element type in which the encoder computes
+    #[arg(long, value_enum, default_value_t = ComputeDtype::Float32)]
+    pub compute_dtype: ComputeDtype,
+    /// The number of devices, each with its own environments and a copy of the parameters
+    #[arg(long, default_value_t = 2)]
+    pub num_devices: usize,
+    /// The ids of the devices; by default the first --num-devices
+    #[arg(long, action = clap::ArgAction::Set, num_args = 1.., value_delimiter = ',')]
+    pub device_ids: Option<Vec<usize>>,
+
+    /// The id of the environment: Atari, or boards as MinAtar's
+    #[arg(long, default_value = "Breakout-v5")]
+    pub env_id: String,
+    /// Total timesteps of the experiment
+    #[arg(long, default_value_t = 10_000_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 2.5e-4)]
+    pub learning_rate: f64,
+    /// The number of parallel environments of each device
+    #[arg(long, default_value_t = 8)]
+    pub local_num_envs: usize,
+    /// The number of steps to run in each environment per rollout
+    #[arg(long, default_value_t = 128)]
+    pub num_steps: usize,
+    /// Anneal the learning rate linearly to 0
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub anneal_lr: bool,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.99)]
+    pub gamma: f64,
+    /// The lambda of generalized advantage estimation (GAE)
+    #[arg(long, default_value_t = 0.95)]
+    pub gae_lambda: f64,
+    /// The number of minibatches
+    #[arg(long, default_value_t = 4)]
+    pub num_minibatches: usize,
+    /// The number of epochs over each rollout
+    #[arg(long, default_value_t = 4)]
+    pub update_epochs: usize,
+    /// Normalise advantages over each minibatch
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub norm_adv: bool,
+    /// The surrogate clipping coefficient
+    #[arg(long, default_value_t = 0.1)]
+    pub clip_coef: f64,
+    /// Use a clipped loss for the value function, as in the paper
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub clip_vloss: bool,
+    /// Coefficient of the entropy
+    #[arg(long, default_value_t = 0.01)]
+    pub ent_coef: f64,
+    /// Coefficient of the value function
+    #[arg(long, default_value_t = 0.5)]
+    pub vf_coef: f64,
+    /// The maximum norm for gradient clipping
+    #[arg(long, default_value_t = 0.5)]
+    pub max_grad_norm: f64,
+    /// The KL divergence at which the remaining epochs of an update are skipped
+    #[arg(long)]
+    pub target_kl: Option<f64>,
+    /// Bootstrap at time limits with the value of the last observation; CleanRL does not
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
+}
+
+impl Args {
+    /// Number of samples per update on each device.
+    fn local_batch_size(&self) -> usize {
+        self.local_num_envs * self.num_steps
+    }
+
+    /// Number of samples per update.
+    fn batch_size(&self) -> usize {
+        self.num_devices * self.local_batch_size()
+    }
+
+    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
+    fn num_iterations(&self) -> u64 {
+        self.total_timesteps / self.batch_size() as u64
+    }
+
+    /// Ids of the devices.
+    fn devices(&self) -> Vec<usize> {
+        self.device_ids.clone().unwrap_or_else(|| (0..self.num_devices).collect())
+    }
+
+    fn check(&self) -> Result<()> {
+        let counts = [
+            ("num-devices", self.num_devices),
+            ("local-num-envs", self.local_num_envs),
+            ("num-steps", self.num_steps),
+        ];
+        positive(&counts)?;
+        let batch = product(&counts)?;
+        positive(&[("num-minibatches", self.num_minibatches)])?;
+        positive(&[("update-epochs", self.update_epochs)])?;
+        let local = self.local_batch_size();
+        ensure(
+            local.is_multiple_of(self.num_minibatches),
+            "num-minibatches",
+            self.num_minibatches,
+            &format!("a divisor of the local batch, local-num-envs * num-steps = {local}"),
+        )?;
+        ensure(
+            self.total_timesteps >= batch as u64,
+            "total-timesteps",
+            self.total_timesteps,
+            &format!("at least one batch, num-devices * local-num-envs * num-steps = {batch}"),
+        )?;
+        let ids = self.devices();
+        ensure(
+            ids.len() == self.num_devices,
+            "device-ids",
+            format!("{ids:?}"),
+            &format!("one id for each of --num-devices {}", self.num_devices),
+        )?;
+        let nans = self.run.check_nans;
+        ensure(!nans, "check-nans", nans, "false: programs of several devices are not searched")?;
+        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
+        not_negative(&[
+            ("learning-rate", self.learning_rate),
+            ("clip-coef", self.clip_coef),
+            ("ent-coef", self.ent_coef),
+            ("vf-coef", self.vf_coef),
+            ("max-grad-norm", self.max_grad_norm),
+            ("target-kl", self.target_kl.unwrap_or(0.0)),
+        ])
+    }
+}
+
+registered_algorithm!(Args, "ppo_atari_multigpu", IMAGES, Args::check, train, policy);
+
+// -------------------------------------------------------------------------------------- network
+
+/// Actor-critic network: an encoder, a policy head and a value head.
+#[derive(Debug, Clone, Tree)]
+pub struct Agent<T> {
+    /// Encoder from observations to features.
+    pub trunk: Encoder<T>,
+    /// Layer from features to action logits.
+    pub actor: Dense<T>,
+    /// Layer from features to values.
+    pub critic: Dense<T>,
+}
+
+impl Agent<Tensor> {
+    /// Initialises an agent for observations and actions of the given sizes.
+    pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
+        let [trunk, actor, critic] = key.split_n();
+        let trunk = Encoder::init(trunk, sizes.obs_kind, &sizes.shape, orthogonal(2.0f64.sqrt()));
+        Agent {
+            actor: Dense::init(actor, trunk.size(), sizes.num_actions, orthogonal(0.01)),
+            critic: Dense::init(critic, trunk.size(), 1, orthogonal(1.0)),
+            trunk,
+        }
+    }
+
+    /// Returns the policy and the values `f32[B]` at observations `[B, ..]`.
+    pub fn policy_and_value(&self, obs: Tensor) -> (Categorical<Tensor>, Tensor) {
+        let features = self.trunk.apply(obs);
+        let value = self.critic.apply(features).squeeze(-1);
+        (Categorical::new(self.actor.apply(features)), value)
+    }
+}
+
+/// State that gradient steps change; saved as the model.
+#[derive(Debug, Clone, Tree)]
+pub struct TrainState<T> {
+    /// Parameters.
+    pub agent: Agent<T>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, Agent<T>>,
+}
+
+/// Initialises an agent and its optimiser.
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
+    let mut agent = Agent::init(key, sizes);
+    agent.trunk = agent.trunk.with_compute_dtype(args.compute_dtype.dtype());
+    TrainState { opt_state: Adam::default().init(&agent), agent }
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `[N, ..]`: last observations, in the environment's dtype.
+    pub obs: T,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Rollout of T steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Rollout<T> {
+    /// `[T, N, ..]`: observations, in the environment's dtype.
+    pub obs: T,
+    /// `i32[T, N]`: actions.
+    pub actions: T,
+    /// `f32[T, N]`: log probabilities of the actions.
+    pub logprobs: T,
+    /// `f32[T, N]`: values of the observations.
+    pub values: T,
+    /// `f32[T, N]`: rewards.
+    pub rewards: T,
+    /// `f32[T, N]`: 1 where the step ended its episode.
+    pub dones: T,
+    /// `[N, ..]`: observations after the last step.
+    pub next_obs: T,
+}
+
+/// Steps all environments once with sampled actions. Returns the observations, actions, log
+/// probabilities, values, rewards and ends of episodes of this step.
+fn env_step(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, ([Tensor; 6], EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, key } = env_state;
+    let (key, action_key) = key.split();
+    let (policy, value) = agent.policy_and_value(obs);
+    let action = policy.sample(action_key);
+    let logprob = policy.log_prob(action);
+    let (handle, step) = envs.step(handle, action);
+    let mut reward = step.reward;
+    if args.bootstrap_truncated {
+        let final_obs = envs.final_obs_of(&step);
+        let value = |obs| agent.policy_and_value(obs).1;
+        reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, args.gamma, value);
+    }
+    let transition = [obs, action, logprob, value, reward, step.done().to(DType::F32)];
+    let env_state = EnvState { handle, obs: step.obs, key };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+/// Collects a rollout of `num_steps` steps of all environments.
+fn collect_rollout(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
+    let step = |env_state, ()| env_step(envs, agent, env_state, args);
+    let (env_state, (transitions, episodes)) =
+        scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
+    let [obs, actions, logprobs, values, rewards, dones] = transitions;
+    let next_obs = env_state.obs;
+    let rollout = Rollout { obs, actions, logprobs, values, rewards, dones, next_obs };
+    (env_state, rollout, episodes)
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_advantage, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let delta = reward + gamma * next_value * nonterminal - value;
+        let advantage = delta + gamma * gae_lambda * nonterminal * next_advantage;
+        ((advantage, value), advantage)
+    };
+    let init = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(step, init, (rewards, dones, values), ScanOptions::reversed());
+    (advantages, advantages + values)
+}
+
+/// Training samples made from a rollout, B = T N.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// `[B, ..]`: observations, in the environment's dtype.
+    pub obs: T,
+    /// `i32[B]`: actions.
+    pub actions: T,
+    /// `f32[B]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[B]`: advantages.
+    pub advantages: T,
+    /// `f32[B]`: returns.
+    pub returns: T,
+    /// `f32[B]`: values by the critic that acted.
+    pub values: T,
+}
+
+/// Returns the samples of a rollout and the explained variance of its values,
+/// `1 - var(R - v) / var(R)`.
+pub fn make_samples(
+    agent: &Agent<Tensor>,
+    rollout: Rollout<Tensor>,
+    args: &Args,
+) -> (Samples<Tensor>, Tensor) {
+    let Rollout { obs, actions, logprobs, values, rewards, dones, next_obs } = rollout;
+    let (_, next_value) = agent.policy_and_value(next_obs); // f32[N]
+    let (advantages, returns) =
+        compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
+    let variance = returns.var(..);
+    let explained = 1.0 - (returns - values).var(..) / variance;
+    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let samples = Samples { obs, actions, logprobs, advantages, returns, values };
+    (merge_time_and_env(samples), explained)
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Total loss.
+    pub loss: T,
+    /// Value loss.
+    pub value_loss: T,
+    /// Policy loss.
+    pub policy_loss: T,
+    /// Mean entropy of the policy.
+    pub entropy: T,
+    /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
+    pub old_approx_kl: T,
+    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
+    pub approx_kl: T,
+    /// Fraction of ratios that differ from 1 by more than the clip range.
+    pub clipfrac: T,
+}
+
+/// Computes PPO's loss over a minibatch, and its metrics.
+pub fn ppo_loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let (policy, value) = agent.policy_and_value(batch.obs);
+    let logratio = policy.log_prob(batch.actions) - batch.logprobs; // f32[B]
+    let ratio = logratio.exp();
+    let clip = args.clip_coef;
+
+    let mut advantages = batch.advantages;
+    if args.norm_adv {
+        // PyTorch's standard deviation, whose divisor is B - 1.
+        let centered = advantages - advantages.mean(..);
+        let divisor = (advantages.dim(0) - 1).max(1) as f64;
+        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+    }
+    let unclipped = -advantages * ratio;
+    let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
+    let policy_loss = unclipped.maximum(clipped).mean(..);
+
+    let mut value_error = (value - batch.returns).square();
+    if args.clip_vloss {
+        let v_clipped = batch.values + (value - batch.values).clip(-clip, clip);
+        value_error = value_error.maximum((v_clipped - batch.returns).square());
+    }
+    let value_loss = 0.5 * value_error.mean(..);
+
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        old_approx_kl: (-logratio).mean(..),
+        approx_kl: ((ratio - 1.0) - logratio).mean(..),
+        clipfrac: (ratio - 1.0).abs().gt(clip).to(DType::F32).mean(..),
+    };
+    (loss, metrics)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step on a minibatch of each device. Gradients are averaged over the devices as
+/// one vector, before they are clipped; metrics are averaged too.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &Samples<Tensor>,
+    learning_rate: Tensor,
+    axis: Axis,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { agent, opt_state } = train_state;
+    let ((_, metrics), grads) =
+        value_and_grad(|agent: Agent<Tensor>| ppo_loss(&agent, batch, args))(agent.clone());
+    let (all_grads, unravel) = ravel(&grads);
+    let grads = unravel(pmean(all_grads, axis));
+    let grads = clip_grad_norm(grads, args.max_grad_norm);
+    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
+    let (agent, opt_state) = adam.step(agent, grads, opt_state);
+    (TrainState { agent, opt_state }, pmean(metrics, axis))
+}
+
+/// Returns the sample indices of the minibatches, each epoch in a random order of its own:
+/// `i32[update_epochs * num_minibatches, local_minibatch_size]`.
+fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
+    let keys = key.split_vec(args.update_epochs).into_iter();
+    let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.local_batch_size())).collect();
+    let local_minibatch_size = args.local_batch_size() / args.num_minibatches;
+    stack(&orders, 0).reshape([args.update_epochs * args.num_minibatches, local_minibatch_size])
+}
+
+/// Arguments of a gradient step besides the train state.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Minibatch<T> {
+    /// All samples of the update on this device.
+    pub samples: Samples<T>,
+    /// `i32[update_epochs * num_minibatches, local_minibatch_size]`: sample indices of all minibatches.
+    pub indices: T,
+    /// `i32[]`: index of this minibatch.
+    pub index: T,
+    /// `f32[]`: learning rate.
+    pub learning_rate: T,
+}
+
+/// Results of a gradient step.
+type StepOutput<T> = (TrainState<T>, Metrics<T>);
+
+/// Gathers a minibatch and takes one gradient step on it; compiled as one program.
+pub fn minibatch_step(
+    train_state: TrainState<Tensor>,
+    minibatch: Minibatch<Tensor>,
+    axis: Axis,
+    args: &Args,
+) -> StepOutput<Tensor> {
+    let Minibatch { samples, indices, index, learning_rate } = minibatch;
+    let indices = indices.take_mode(index, 0, IndexMode::Clip);
+    let batch = gather_minibatch(samples, indices);
+    gradient_step(train_state, &batch, learning_rate, axis, args)
+}
+
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs, each a call of `step`;
+/// stops after an epoch whose last KL divergence exceeds `target_kl`. Returns the metrics of the
+/// last gradient step, with the mean `clipfrac` of all.
+fn run_epochs(
+    mut train_state: TrainState<Sharded>,
+    minibatch: &Minibatch<Sharded>,
+    step: impl Fn(TrainState<Sharded>, Minibatch<Sharded>) -> Result<StepOutput<Sharded>>,
+    args: &Args,
+) -> Result<(TrainState<Sharded>, Metrics<Array>)> {
+    let devices = args.devices();
+    let mut all_metrics: Vec<Metrics<Array>> = Vec::new();
+    for epoch in 0..args.update_epochs {
+        for k in 0..args.num_minibatches {
+            let index = Array::from((epoch * args.num_minibatches + k) as i32);
+            let index = replicate(&index, &devices)?;
+            let minibatch = Minibatch { index, ..minibatch.clone() };
+            let (next_state, metrics) = step(train_state, minibatch)?;
+            train_state = next_state;
+            all_metrics.push(unreplicate(&metrics)?);
+        }
+        if let (Some(target_kl), Some(last)) = (args.target_kl, all_metrics.last())
+            && f64::from(last.approx_kl.item::<f32>()?) > target_kl
+        {
+            break;
+        }
+    }
+    let mut clipfrac = 0.0;
+    for metrics in &all_metrics {
+        clipfrac += metrics.clipfrac.item::<f32>()?;
+    }
+    let clipfrac = Array::from(clipfrac / all_metrics.len() as f32);
+    let last = all_metrics.pop().expect("at least one gradient step");
+    Ok((train_state, Metrics { clipfrac, ..last }))
+}
+
+/// Metrics of an update; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct UpdateMetrics<T> {
+    /// Metrics of the last gradient step.
+    pub last: Metrics<T>,
+    /// Explained variance of the values before the update.
+    pub explained_variance: T,
+}
+
+// ------------------------------------------------------------------------------------- training
+
+/// State carried between iterations, as checkpoints have it.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change, the same on all devices.
+    pub train_state: TrainState<T>,
+    /// State of the environments of each device.
+    pub env_states: Vec<EnvState<T>>,
+}
+
+impl RunnerState<Array> {
+    /// Returns the state on the devices as one of arrays; nothing is copied.
+    fn of(
+        train_state: &TrainState<Sharded>,
+        env_state: &EnvState<Sharded>,
+    ) -> Result<RunnerState<Array>> {
+        let env_states = of_devices(env_state);
+        Ok(RunnerState { train_state: unreplicate(train_state)?, env_states })
+    }
+}
+
+/// Returns the part of each device.
+fn of_devices<M: Tree<Sharded>>(tree: &M) -> Vec<M::With<Array>> {
+    let num_devices = tree::leaves(tree).first().map_or(0, |leaf| leaf.shards().len());
+    let part = |device: usize| {
+        tree.map_leaves_ref(&Path::ROOT, &mut |_, leaf: &Sharded| leaf.shards()[device].clone())
+    };
+    (0..num_devices).map(part).collect()
+}
+
+/// Returns the episodes that ended on all devices, in order; timesteps are those of all devices.
+fn episodes_of(stats: &EpisodeStats<Sharded>, args: &Args) -> Result<Vec<EpisodeRecord>> {
+    let mut episodes = Vec::new();
+    for (rank, stats) in of_devices(stats).iter().enumerate() {
+        episodes.extend(stats.to_vec()?.into_iter().map(|episode| EpisodeRecord {
+            step: episode.step * args.num_devices as u64,
+            env_id: rank * args.local_num_envs + episode.env_id,
+            ..episode
+        }));
+    }
+    episodes.sort_by_key(|episode| episode.step);
+    Ok(episodes)
+}
+
+/// Training data of an update.
+#[derive(Debug, Tree)]
+struct UpdateData<T> {
+    samples: Samples<T>,
+    /// `i32[update_epochs * num_minibatches, local_minibatch_size]`: sample indices of all minibatches.
+    indices: T,
+    /// Explained variance of the values, the mean over the devices.
+    explained_variance: T,
+}
+
+/// Collects a rollout and makes the training data of it; compiled as one program.
+fn collect_samples(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    axis: Axis,
+    args: &Args,
+) -> (EnvState<Tensor>, EpisodeStats<Tensor>, UpdateData<Tensor>) {
+    let (mut env_state, rollout, episodes) = collect_rollout(envs, agent, env_state, args);
+    let (samples, explained_variance) = make_samples(agent, rollout, args);
+    let (key, shuffle_key) = env_state.key.split();
+    env_state.key = key;
+    let indices = minibatch_indices(shuffle_key, args);
+    let explained_variance = pmean(explained_variance, axis);
+    (env_state, episodes, UpdateData { samples, indices, explained_variance })
+}
+
+/// Handle of a device's environments and its PRNG key.
+type Start<T> = (Handle<T>, Key<T>);
+
+/// Creates the environments of all devices; returns the starts of the devices and the sizes of the
+/// networks too. The seed of rank r is `--seed` + r.
+fn make_envs(args: &Args) -> Result<(Vec<Start<Array>>, XlaPool, Sizes)> {
+    let (mut starts, mut all_pools, mut all_sizes) = (Vec::new(), Vec::new(), Vec::new());
+    for rank in 0..args.num_devices {
+        let seed = args.run.seed.wrapping_add(rank as u64);
+        let (pool, sizes) = pools::images(args, args.local_num_envs, seed)?;
+        starts.push((Handle::from_data(Array::from(rank as i32)), Key::new(seed)));
+        all_pools.push(pool);
+        all_sizes.push(sizes);
+    }
+    let sizes = all_sizes.swap_remove(0);
+    let (_, mut envs) = XlaPool::new(all_pools)?;
+    if args.bootstrap_truncated {
+        envs = envs.with_final_obs()?;
+    }
+    Ok((starts, envs, sizes))
+}
+
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
+///
+/// # Errors
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let devices = args.devices();
+    let num_devices = devices.iter().max().map_or(1, |last| last + 1);
+    let runtime = Runtime::running_or_started(RuntimeOptions::with_cpu_devices(num_devices))?;
+    runtime.expect_device(num_devices - 1)?;
+    let (starts, envs, sizes) = make_envs(args)?;
+    // The initial parameters are those of rank 0 on all devices.
+    type Starts = (Start<Tensor>, Key<Tensor>);
+    let init = pmap_with_mode(args.run.mode, "devices", |_, ((handle, key), first_key): Starts| {
+        let ((key, _), (_, agent_key)) = (key.split(), first_key.split());
+        let train_state = init_train_state(agent_key, &sizes, args);
+        let (handle, first) = envs.reset(handle);
+        (train_state, EnvState { handle, obs: first.obs, key })
+    })
+    .named("ppo_atari_multigpu_init");
+    let collect = pmap_with_mode(args.run.mode, "devices", |axis, (agent, env_state)| {
+        collect_samples(&envs, &agent, env_state, axis, args)
+    })
+    .named("ppo_atari_multigpu_rollout");
+    let step = pmap_with_mode(args.run.mode, "devices", |axis, (train_state, minibatch)| {
+        minibatch_step(train_state, minibatch, axis, args)
+    })
+    .named("ppo_atari_multigpu_step");
+
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let first_key = replicate(&Key::new(args.run.seed), &devices)?;
+    let (train_state, env_state) =
+        init.call((device_put_sharded(&starts, &devices)?, first_key))?;
+    let state = RunnerState::of(&train_state, &env_state)?;
+    let RunnerState { train_state, env_states } = trainer.init_or_resume(state, &envs)?;
+    let mut train_state = replicate(&train_state, &devices)?;
+    let mut env_state = device_put_sharded(&env_states, &devices)?;
+    while trainer.should_continue() {
+        let mut learning_rate = args.learning_rate;
+        if args.anneal_lr {
+            let iteration = trainer.global_step() / args.batch_size() as u64;
+            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
+        }
+        let (next_env_state, episodes, data) =
+            collect.call((train_state.agent.clone(), env_state))?;
+        env_state = next_env_state;
+        let episodes = episodes_of(&episodes, args)?;
+        let UpdateData { samples, indices, explained_variance } = data;
+        let index = replicate(&Array::from(0i32), &devices)?;
+        let rate = replicate(&Array::from(learning_rate as f32), &devices)?;
+        let minibatch = Minibatch { samples, indices, index, learning_rate: rate };
+        let step = |train_state, minibatch| step.call((train_state, minibatch));
+        let last;
+        (train_state, last) = run_epochs(train_state, &minibatch, step, args)?;
+        let explained_variance = unreplicate(&explained_variance)?;
+        trainer.record(&episodes, Some(&UpdateMetrics { last, explained_variance }))?;
+        trainer.log(&[("charts/learning_rate", learning_rate)])?;
+        trainer.checkpoint_if_due(&RunnerState::of(&train_state, &env_state)?, &envs)?;
+    }
+    let compile_s = init.stats().seconds() + collect.stats().seconds() + step.stats().seconds();
+    let summary = trainer.finish(&unreplicate(&train_state)?, compile_s)?;
+    Ok(Summary { num_devices: args.num_devices, ..summary })
+}
+
+/// Returns the policy of a saved model: the most likely action and the logits.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
+    let agent = load_model(model, |key| init_train_state(key, &sizes, args))?.agent;
+    Ok(Policy::new(pool, agent, move |agent: &Agent<Tensor>, obs| {
+        PolicyResults::from_categorical(agent.policy_and_value(obs).0)
+    }))
+}
