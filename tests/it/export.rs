@@ -7,6 +7,7 @@ use podracer::export::Exported;
 use podracer::lower::artifact::{Artifact, PyTree};
 use podracer::lower::stablehlo::Platform;
 use podracer::trace::control::scan;
+use podracer::trace::numpy::{self, FftNorm};
 use podracer::{Array, Complex, DType, Literal, Tensor, TensorType, Tree, grad, jit};
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -207,6 +208,18 @@ fn what_does_not_fit_is_refused() {
     );
     let error = import("cuda").call(&[zeros(3)]).unwrap_err().to_string();
     assert!(error.starts_with("sin was exported for cuda, and this is cpu"), "{error}");
+}
+
+#[test]
+fn complex_functions_are_read_back() {
+    let f = |z: Tensor| (z * z.conj(), numpy::fft(z, None, -1, FftNorm::Backward).abs());
+    let z = Array::from([Complex::new(1.0f32, 2.0), Complex::new(-0.5, 0.0)]);
+    let bytes = jit(f).export(&z).unwrap().to_bytes();
+    let results = Exported::from_bytes(&bytes).unwrap().call(&[z]).unwrap();
+    let squares = results[0].to_vec::<Complex<f32>>().unwrap();
+    assert_eq!(squares, [Complex::new(5.0, 0.0), Complex::new(0.25, 0.0)]);
+    let sizes = results[1].to_vec::<f32>().unwrap();
+    assert!((sizes[0] - 4.25f32.sqrt()).abs() < 1e-6 && (sizes[1] - 2.5).abs() < 1e-6, "{sizes:?}");
 }
 
 #[test]

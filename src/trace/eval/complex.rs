@@ -40,6 +40,17 @@ pub(super) fn unary(op: UnaryOp) -> fn(Complex64) -> Complex64 {
     }
 }
 
+/// The function from complex to real numbers, if `op` is one.
+#[allow(clippy::wildcard_enum_match_arm)] // The others give complex numbers.
+pub(super) fn part(op: UnaryOp) -> Option<fn(Complex64) -> f64> {
+    match op {
+        UnaryOp::Real => Some(|z| z.re),
+        UnaryOp::Imag => Some(|z| z.im),
+        UnaryOp::Abs => Some(Complex64::norm),
+        _ => None,
+    }
+}
+
 /// `x / y` by Smith's method, which does not overflow where the quotient is finite.
 pub(super) fn quotient(x: Complex64, y: Complex64) -> Complex64 {
     if y.re.abs() >= y.im.abs() {

@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use num_complex::{Complex, Complex64};
 
 use super::number::{Number, with_number};
-use super::{shapes, special};
+use super::{complex, shapes, special};
 use crate::trace::literal::{Element, Literal};
 use crate::trace::op::{BinaryOp, CompareOp, UnaryOp};
 use crate::trace::types::{DType, TensorType};
@@ -110,14 +110,9 @@ pub(super) fn unary(op: UnaryOp, x: &Literal) -> Literal {
         let finite: Vec<bool> = x.to_f64_vec().iter().map(|x| x.is_finite()).collect();
         return Literal::new(&ty.shape, &finite);
     }
-    if ty.dtype.is_complex() && op.result(ty.dtype) != ty.dtype {
-        let part: fn(Complex64) -> f64 = if op == UnaryOp::Real {
-            |z| z.re
-        } else if op == UnaryOp::Imag {
-            |z| z.im
-        } else {
-            Complex64::norm
-        };
+    if ty.dtype.is_complex()
+        && let Some(part) = complex::part(op)
+    {
         let numbers: Vec<f64> = Complex64::lift(x).into_iter().map(part).collect();
         return f64::lower(&TensorType::new(ty.dtype.real(), &ty.shape), &numbers);
     }
