@@ -351,7 +351,7 @@ fn exploration_is_that_of_rlax() {
             .collect::<Vec<_>>()
     });
     for (step, reward) in rewards.chunks(6).enumerate() {
-        fixture.close(&format!("intrinsic_reward_{step}"), reward.to_vec(), ROUNDING);
+        fixture.close(&format!("intrinsic_reward_{step}"), reward, ROUNDING);
     }
 }
 
