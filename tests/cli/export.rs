@@ -189,9 +189,6 @@ fn the_policy_of_a_student_agrees_with_jax_and_onnx_runtime() {
 #[test]
 fn recurrent_policies_agree_with_jax_and_onnx_runtime() {
     agrees(&format!("ppo_atari_lstm {ATARI}"), "action, logits, next_state");
-    let trxl = "--num-envs 2 --num-steps 32 --num-minibatches 2 --total-timesteps 128 \
-                --trxl-dim 16 --trxl-memory-length 4";
-    agrees(&format!("ppo_trxl {trxl}"), "action, logits, next_state");
 }
 
 /// The examples of a page: the blocks of Python under the heading, whose first comment names a file
