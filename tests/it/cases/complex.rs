@@ -1,5 +1,7 @@
 //! Complex numbers: operations on them, and discrete Fourier transforms.
 
+use std::slice::from_ref;
+
 use podracer::trace::op::{BinaryOp, CompareOp, Domain, FftKind, TriangularSolveOp, UnaryOp};
 use podracer::trace::ops::{complex, concatenate, constant, fft, triangular_solve, where_};
 use podracer::{
@@ -44,7 +46,7 @@ fn elementwise(cases: &mut Vec<Case>) {
         cases.push(of(format!("{}/complex", op.name()), &[same, other], f).flat());
     }
     let zeros = In::Floats(vec![3], vec![0.0, 0.0, 3.0, -4.0, -1.0, 0.0]);
-    cases.push(of("abs/complex zero", std::slice::from_ref(&zeros), |x| x[0].abs()).flat());
+    cases.push(of("abs/complex zero", from_ref(&zeros), |x| x[0].abs()).flat());
     cases.push(of("sign/complex zero", &[zeros], |x| x[0].sign()).flat());
     cases.push(of("conj/of squares", &[x(&[4])], |x| (x[0] * x[0].conj()).real()));
     cases.push(of("mul/complex powi", &[within(&[4], 0.5, 1.5)], |x| x[0].powi(3) + x[0].powi(-2)));
