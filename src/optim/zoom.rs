@@ -270,7 +270,7 @@ impl Line<'_> {
         let safe = choose(safer, &new, &state.safe);
         let done = decrease.maximum(curvature).le(tol);
         let new_high = decrease.gt(0.0) | new.value.ge(low.value);
-        let turn = (new.slope * (high.step - low.step)).ge(0.0) & !new_high;
+        let overshot = (new.slope * (high.step - low.step)).ge(0.0) & !new_high;
         let count = state.count + 1;
         let short = (high.step - low.step).abs().le(stepsize_precision) & safe.step.gt(0.0);
         Search {
@@ -280,9 +280,9 @@ impl Line<'_> {
             interval_found: state.interval_found,
             done,
             failed: (count.ge(max_linesearch_steps) | short) & !done,
-            high: choose(turn, &low, &choose(new_high, &new, &high)),
+            high: choose(overshot, &low, &choose(new_high, &new, &high)),
             low: choose(new_high, &low, &new),
-            cubic_ref: choose(new_high | turn, &high, &low),
+            cubic_ref: choose(new_high | overshot, &high, &low),
             safe,
             safe_grads: choose(safer, &grads, &state.safe_grads),
             grads,

@@ -98,9 +98,7 @@ fn difference((name, f): Draw) -> Difference {
 }
 
 fn differences(draws: &[Draw]) -> Vec<(&'static str, Difference)> {
-    let all: Vec<_> = draws.iter().map(|&draw| (draw.0, difference(draw))).collect();
-    println!("{all:#?}");
-    all
+    draws.iter().map(|&draw| (draw.0, difference(draw))).collect()
 }
 
 #[test]
