@@ -12,6 +12,7 @@ mod proof_of_memory;
 pub use cartpole_positions::CartPolePositions;
 pub use connect_four::ConnectFour;
 pub use harvest::Harvest;
+#[cfg(feature = "rl")]
 pub(crate) use minigrid_memory::is_minigrid;
 pub use minigrid_memory::{MiniGridMemory, MiniGridOptions};
 pub use proof_of_memory::ProofOfMemory;

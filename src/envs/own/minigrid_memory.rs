@@ -306,6 +306,7 @@ impl Env for MiniGridMemory {
 }
 
 /// Returns true for the ids of MiniGrid's memory task.
+#[cfg(feature = "rl")]
 pub(crate) fn is_minigrid(id: &str) -> bool {
     IDS.iter().any(|(known, ..)| *known == id)
 }
