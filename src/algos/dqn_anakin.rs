@@ -75,7 +75,7 @@ pub struct Args {
     /// The number of devices for the agents; 0 uses the most that divides their number
     #[arg(long, default_value_t = 0)]
     pub num_devices: usize,
-    /// The number of target updates in one call of the compiled program; 0 chooses
+    /// The number of target updates in one call of the program; 0 chooses
     #[arg(long, default_value_t = 0, alias = "updates-per-launch")]
     #[serde(alias = "updates_per_launch")]
     pub updates_per_call: u64,

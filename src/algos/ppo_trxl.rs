@@ -72,7 +72,7 @@ pub struct Args {
     /// The number of steps to run in each environment per rollout
     #[arg(long, default_value_t = 512)]
     pub num_steps: usize,
-    /// The timesteps over which the learning rate and the entropy coefficient are annealed
+    /// The timesteps over which learning rate and entropy coefficient are annealed
     #[arg(long, default_value_t = 32 * 512 * 10_000)]
     pub anneal_steps: u64,
     /// The discount factor gamma
