@@ -18,12 +18,18 @@ import importlib
 import json
 import mmap
 import os
+import select
 import struct
 import sys
+import time
 import traceback
 
 STEP, STEP_AND_RESET, RESET, RENDER = 1, 2, 3, 4
 FLUSH = 0xFFFFFFFF
+# Seconds of polling for the next request before the process sleeps.
+POLLING = 1e-4
+# Seconds for which another process kept the core, from which on polling does not pay.
+CORE_LOST = 1e-3
 TERMINATED, TRUNCATED, WAS_RESET, OUT = 1, 2, 4, 8
 
 requests, replies, memory = (int(word) for word in sys.argv[1:4])
@@ -417,8 +423,9 @@ class Server:
 
     def serve(self):
         failures, rest = [], b""
-        current, names, steps, read = self.current, self.names, self.steps, os.read
-        while data := read(requests, 1 << 16):
+        current, names, steps = self.current, self.names, self.steps
+        read = Requests().read
+        while data := read():
             data = rest + data
             whole = len(data) & ~3
             data, rest = data[:whole], data[whole:]
@@ -447,6 +454,36 @@ class Server:
                         write_message(b"R", render(self.envs[k]))
                 except BaseException as error:
                     failures.append([names[k], describe(error)])
+
+
+class Requests:
+    """Waits for requests. It polls before it sleeps, because waking a process takes longer than a step of many
+    environments, and lets others use the core in between. If others keep the core, it sleeps at once for a
+    number of requests that doubles each time."""
+
+    def __init__(self):
+        self.poller = select.poll()
+        self.poller.register(requests, select.POLLIN)
+        # Requests before the next poll, and after the next loss of the core.
+        self.asleep, self.pause = 0, 16
+
+    def read(self):
+        if self.asleep:
+            self.asleep -= 1
+        else:
+            self.poll()
+        return os.read(requests, 1 << 16)
+
+    def poll(self):
+        ready, now = self.poller.poll, time.perf_counter
+        time_now = began = now()
+        while not ready(0) and time_now - began < POLLING:
+            os.sched_yield()
+            before, time_now = time_now, now()
+            if time_now - before > CORE_LOST:
+                self.asleep, self.pause = self.pause, min(2 * self.pause, 1 << 14)
+                return
+        self.pause = max(self.pause // 2, 16)
 
 
 def stepper(env, name, take_action, rows, observation, store, rewards, flags):
