@@ -12,6 +12,19 @@ pub fn benefits_from_threads(program: &Program) -> bool {
     large > small
 }
 
+/// Returns true if a Program has convolutions and no loop, as a gradient step of an image network has.
+pub fn is_convolutional_step(program: &Program) -> bool {
+    contains(program, &|op| matches!(op, Op::Conv(_)))
+        && !contains(program, &|op| matches!(op, Op::Scan(_) | Op::While(_)))
+}
+
+/// Returns true if an operation of a Program, or of one inside it, is as asked.
+fn contains(program: &Program, asked: &dyn Fn(&Op) -> bool) -> bool {
+    let equations = &program.equations;
+    let inside = |op: &Op| op.subprograms().any(|program| contains(program, asked));
+    equations.iter().any(|equation| asked(&equation.op) || inside(&equation.op))
+}
+
 /// Operations of more arithmetic than this are worth waking a thread for, which takes as long as a
 /// core needs for a few hundred thousand of these.
 const LARGE: usize = 1 << 21;
