@@ -48,6 +48,7 @@ pub mod ppo_atari_envpool;
 pub mod ppo_atari_lstm;
 pub mod ppo_atari_multigpu;
 pub mod ppo_continuous_action;
+pub mod ppo_continuous_action_lstm;
 pub mod ppo_masked;
 pub mod ppo_pettingzoo_ma_atari;
 pub mod ppo_rnd_envpool;

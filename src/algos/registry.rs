@@ -81,6 +81,7 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<ppo_atari_lstm::Args>(),
     entry::<ppo_atari_multigpu::Args>(),
     entry::<ppo_continuous_action::Args>(),
+    entry::<ppo_continuous_action_lstm::Args>(),
     entry::<ppo_masked::Args>(),
     entry::<ppo_pettingzoo_ma_atari::Args>(),
     entry::<ppo_rnd_envpool::Args>(),

@@ -1,12 +1,14 @@
 //! Podracer's own environments: each is the smallest one with a feature that the others lack.
 //!
-//! [`CartPolePositions`], [`ProofOfMemory`] and [`MiniGridMemory`] need memory, [`Harvest`] has
-//! actions of several components of which only some are allowed, [`ConnectFour`] has two players.
+//! [`CartPolePositions`], [`PendulumPositions`], [`ProofOfMemory`] and [`MiniGridMemory`] need memory,
+//! [`Harvest`] has actions of several components of which only some are allowed, [`ConnectFour`] has
+//! two players.
 
 mod cartpole_positions;
 mod connect_four;
 mod harvest;
 mod minigrid_memory;
+mod pendulum_positions;
 mod proof_of_memory;
 
 pub use cartpole_positions::CartPolePositions;
@@ -15,6 +17,7 @@ pub use harvest::Harvest;
 #[cfg(feature = "rl")]
 pub(crate) use minigrid_memory::is_minigrid;
 pub use minigrid_memory::{MiniGridMemory, MiniGridOptions};
+pub use pendulum_positions::PendulumPositions;
 pub use proof_of_memory::ProofOfMemory;
 
 use super::entry::Entry;
@@ -33,5 +36,6 @@ pub(super) const ENVS: &[Entry] = &[
     ("MiniGrid-MemoryS17Random-v0", minigrid_memory::make),
     ("MiniGrid-MemoryS7-v0", minigrid_memory::make),
     ("MiniGrid-MemoryS9-v0", minigrid_memory::make),
+    ("PendulumPositions-v0", |_| Ok(Box::new(PendulumPositions::v0()))),
     ("ProofofMemory-v0", |_| Ok(Box::new(ProofOfMemory::v0()))),
 ];

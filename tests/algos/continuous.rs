@@ -5,9 +5,10 @@ use std::path::Path;
 
 use podracer::algos::{
     a2c_continuous_action as a2c, ddpg_continuous_action as ddpg, ppo_continuous_action as ppo,
-    rpo_continuous_action as rpo, sac_continuous_action as sac, td3_continuous_action as td3,
+    ppo_continuous_action_lstm as ppo_lstm, rpo_continuous_action as rpo,
+    sac_continuous_action as sac, td3_continuous_action as td3,
 };
-use podracer::nn::{Activation, Dense, Mlp};
+use podracer::nn::{Activation, Dense, LstmCell, Mlp};
 use podracer::optim::RmsProp;
 use podracer::rl::Algorithm;
 use podracer::rl::replay::Transition;
@@ -197,6 +198,53 @@ fn losses_of_ppo_and_rpo_are_those_of_the_formulas() {
 }
 
 #[test]
+fn the_loss_of_ppo_with_an_lstm_is_that_of_the_formulas() {
+    let args =
+        ppo_lstm::Args::from_flags(["--ent-coef=0.1", "--gamma=0.9", "--gae-lambda=0.8"]).unwrap();
+    const UNITS: usize = 4;
+    let dense = |sizes: [usize; 2], phase: f64| Dense {
+        w: wave(sizes, phase),
+        b: Some(wave([sizes[1]], phase + if sizes[0] == OBS { 0.5 } else { 0.1 })),
+    };
+    let agent = ppo_lstm::Agent {
+        trunk: dense([OBS, HIDDEN], 1.0),
+        lstm: LstmCell {
+            w_i: wave([HIDDEN, 4 * UNITS], 3.0),
+            w_h: wave([UNITS, 4 * UNITS], 3.5),
+            b: wave([4 * UNITS], 4.0),
+        },
+        actor: dense([UNITS, ACT], 1.7),
+        log_std: wave([ACT], 0.3),
+        critic: dense([UNITS, 1], 2.3),
+    };
+    let dones = [0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0];
+    let episode_starts = [1.0f32, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0];
+    let rollout = ppo_lstm::Rollout {
+        initial_lstm_state: (wave([2, UNITS], 2.0), wave([2, UNITS], 2.5)),
+        obs: wave([4, 2, OBS], 0.8),
+        episode_starts: Array::new([4, 2], &episode_starts).unwrap(),
+        actions: wave([4, 2, ACT], 0.9),
+        logprobs: wave([4, 2], 1.1),
+        values: wave([4, 2], 0.6),
+        rewards: wave([4, 2], 0.5),
+        dones: Array::new([4, 2], &dones).unwrap(),
+        next_value: wave([2], 0.7),
+    };
+    let run =
+        interpret(|(agent, rollout): (ppo_lstm::Agent<Tensor>, ppo_lstm::Rollout<Tensor>)| {
+            let rollout = ppo_lstm::Rollout { logprobs: rollout.logprobs - 2.0, ..rollout };
+            let (samples, _) = ppo_lstm::make_samples(rollout, &args);
+            let loss = |agent: ppo_lstm::Agent<Tensor>| ppo_lstm::ppo_loss(&agent, &samples, &args);
+            let ((_, metrics), grads) = value_and_grad(loss)(agent.clone());
+            ((samples.advantages, samples.returns), metrics, grads)
+        });
+    let (gae, metrics, grads) = run.call((agent, rollout)).unwrap();
+    close("gae", &gae);
+    close("ppo_lstm", &metrics);
+    close("ppo_lstm_grads", &grads);
+}
+
+#[test]
 fn updates_of_a2c_are_those_of_the_formulas() {
     let flags = ["--ent-coef=0.1", "--gamma=0.9", "--gae-lambda=0.8", "--learning-rate=0.01"];
     let args = a2c::Args::from_flags(flags.into_iter().chain(["--no-anneal-lr"])).unwrap();
@@ -337,6 +385,14 @@ fn ppo_continuous_trains_and_resumes() {
 }
 
 #[test]
+fn ppo_with_an_lstm_trains_and_resumes() {
+    let logged = ["losses/value_loss", "losses/approx_kl", "losses/explained_variance"];
+    let flags = ["--env-id=PendulumPositions-v0", "--num-minibatches=2", "--no-anneal-lr"];
+    let flags = [ON_POLICY, &flags].concat();
+    trains_and_resumes::<ppo_lstm::Args>(&flags, "256", &logged);
+}
+
+#[test]
 fn a2c_continuous_trains_and_resumes() {
     let logged = ["losses/value_loss", "losses/policy_loss", "losses/explained_variance"];
     let flags = ["--env-id=Pendulum-v1", "--total-timesteps=4096", "--json", "--no-anneal-lr"];
@@ -423,6 +479,11 @@ fn settings_out_of_range_are_refused() {
         ("--clip-coef", "-1", number),
     ];
     assert_refused::<ppo::Args>(ON_POLICY, &batch);
+    let minibatches = "a divisor of --num-envs 2: minibatches are whole environments";
+    assert_refused::<ppo_lstm::Args>(
+        &[ON_POLICY, &["--num-minibatches=2"]].concat(),
+        &[&batch[1..], &[("--num-minibatches", "4", minibatches)]].concat(),
+    );
     let batch_of_a2c = [
         ("--gae-lambda", "2", "a number from 0 to 1"),
         ("--rms-prop-eps", "-1", number),

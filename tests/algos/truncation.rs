@@ -5,9 +5,9 @@ use std::sync::Once;
 
 use podracer::algos::{
     a2c, a2c_continuous_action, cleanba_impala, cleanba_ppo, dpo_anakin, dqn_anakin, ppg, ppo,
-    ppo_anakin, ppo_anakin_gru, ppo_atari, ppo_atari_lstm, ppo_continuous_action, ppo_masked,
-    ppo_pettingzoo_ma_atari, ppo_rnd_envpool, ppo_trxl, pqn, pqn_atari_envpool,
-    pqn_atari_envpool_lstm, rpo_continuous_action,
+    ppo_anakin, ppo_anakin_gru, ppo_atari, ppo_atari_lstm, ppo_continuous_action,
+    ppo_continuous_action_lstm, ppo_masked, ppo_pettingzoo_ma_atari, ppo_rnd_envpool, ppo_trxl,
+    pqn, pqn_atari_envpool, pqn_atari_envpool_lstm, rpo_continuous_action,
 };
 use podracer::envs::{
     self, Action, Autoreset, Bound, Env, EnvPool, EnvRng, EnvSpec, Handle, ObsMut, PoolOptions,
@@ -155,6 +155,7 @@ fn ppo_bootstraps_where_episodes_are_truncated() {
     matters_where_truncated::<ppo::Args>("Vector", PPO);
     matters_where_truncated::<ppo_masked::Args>("Masked", PPO);
     matters_where_truncated::<ppo_continuous_action::Args>("Box", PPO);
+    matters_where_truncated::<ppo_continuous_action_lstm::Args>("Box", PPO);
     matters_where_truncated::<rpo_continuous_action::Args>("Box", PPO);
 }
 

@@ -139,6 +139,8 @@ fn policies_of_vectors_agree_with_jax_and_onnx_runtime() {
     agrees(&format!("ppo_masked {small}"), "action, logits");
     agrees("ppo_self_play --num-envs 8 --num-steps 32 --total-timesteps 512", "action, logits");
     agrees(&format!("ppo_continuous_action --env-id Pendulum-v1 {small}"), "action, mean, std");
+    let lstm = format!("ppo_continuous_action_lstm --env-id PendulumPositions-v0 {small}");
+    agrees(&format!("{lstm} --num-minibatches 2"), "action, mean, std, next_state");
     agrees(&format!("a2c_continuous_action --env-id Pendulum-v1 {small}"), "action, mean, std");
     agrees(&format!("rpo_continuous_action --env-id Pendulum-v1 {small}"), "action, mean, std");
 }

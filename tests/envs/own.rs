@@ -1,9 +1,9 @@
 //! Our own environments: their rules by hand, their states saved and restored, actions of several
 //! choices through the pool and through compiled code.
 
-use podracer::envs::own::{CartPolePositions, ConnectFour, Harvest};
+use podracer::envs::own::{CartPolePositions, ConnectFour, Harvest, PendulumPositions};
 use podracer::envs::{
-    Action, Env, EnvPool, EnvRng, Handle, ObsMut, PoolOptions, StepOutcome, seeds, spec,
+    Action, Actions, Env, EnvPool, EnvRng, Handle, ObsMut, PoolOptions, StepOutcome, seeds, spec,
 };
 use podracer::{Array, Tensor, jit};
 
@@ -185,6 +185,34 @@ fn positions_are_those_of_cartpole() {
             assert_eq!(seen.obs_row::<f32>(row), [all[0], all[2]]);
         }
         assert_eq!(whole.terminated(), seen.terminated());
+    }
+}
+
+#[test]
+fn positions_are_those_of_pendulum() {
+    let whole = spec("Pendulum-v1").unwrap();
+    let seen = PendulumPositions::v0().spec();
+    assert_eq!((&seen.action, seen.max_episode_steps), (&whole.action, whole.max_episode_steps));
+    let options = || PoolOptions { num_envs: 2, ..Default::default() };
+    let mut pools =
+        ["Pendulum-v1", "PendulumPositions-v0"].map(|id| EnvPool::make(id, options()).unwrap());
+    pools.iter_mut().for_each(|pool| drop(pool.reset().unwrap()));
+    for t in 0..250 {
+        let torque = (0.3 * t as f32).sin();
+        if t == 100 {
+            let states = [0, 1].map(|row| pools[1].save(row).unwrap());
+            states
+                .iter()
+                .enumerate()
+                .for_each(|(row, state)| pools[1].restore(row, state).unwrap());
+        }
+        let [whole, seen] =
+            [0, 1].map(|k| pools[k].step(Actions::F32(&[torque, 2.0 * torque])).unwrap());
+        for row in 0..2 {
+            assert_eq!(seen.obs_row::<f32>(row), &whole.obs_row::<f32>(row)[..2]);
+        }
+        assert_eq!(whole.reward(), seen.reward());
+        assert_eq!(whole.truncated(), seen.truncated());
     }
 }
 

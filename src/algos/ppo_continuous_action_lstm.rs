@@ -1,0 +1,714 @@
+//! Proximal policy optimisation (PPO, Schulman et al. 2017) with an LSTM for continuous actions and vector
+//! observations: `ppo_continuous_action` with the recurrent training of CleanRL's `ppo_atari_lstm.py`. A
+//! rollout, with the normalisation of its observations and rewards, and the update on it are one compiled
+//! program. Minibatches are whole environments, so that the LSTM is unrolled over the rollout.
+//!
+//! Choices without a script of CleanRL are listed in `docs/algos/ppo_continuous_action_lstm.md`.
+
+use clap::Parser;
+use serde::Serialize;
+
+use crate::distributions::DiagNormal;
+use crate::envs::{Handle, XlaPool};
+use crate::error::Result;
+use crate::jit;
+use crate::nn::normalize::{
+    NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
+};
+use crate::nn::{Dense, LstmCell, init::orthogonal};
+use crate::optim::{Adam, AdamState, clip_grad_norm};
+use crate::random::permutation;
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
+use crate::rl::saved::load_model;
+use crate::rl::spaces::Bounds;
+use crate::rl::{
+    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
+    merge_time_and_env, pools,
+};
+use crate::trace::control::{ScanOptions, scan, scan_with, while_loop};
+use crate::trace::ops::{IndexMode, constant, full_like, ones, stack, where_, zeros, zeros_like};
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Tensor, value_and_grad};
+
+// ------------------------------------------------------------------------------------- settings
+
+/// Settings with CleanRL's names, and the defaults of `ppo_continuous_action` but for the rollout and the
+/// minibatches.
+#[derive(Debug, Clone, Parser, Serialize)]
+#[command(about = "PPO with a memory, for continuous actions", args_override_self = true)]
+pub struct Args {
+    /// The name of this experiment
+    #[arg(long, default_value = "ppo_continuous_action_lstm")]
+    pub exp_name: String,
+    /// Flags shared by all algorithms
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub run: RunOptions,
+
+    /// The id of the environment
+    #[arg(long, default_value = "HalfCheetah-v4")]
+    pub env_id: String,
+    /// Total timesteps of the experiment
+    #[arg(long, default_value_t = 1_000_000)]
+    pub total_timesteps: u64,
+    /// The learning rate of the optimiser
+    #[arg(long, default_value_t = 3e-4)]
+    pub learning_rate: f64,
+    /// The number of parallel environments
+    #[arg(long, default_value_t = 16)]
+    pub num_envs: usize,
+    /// The number of steps to run in each environment per rollout
+    #[arg(long, default_value_t = 128)]
+    pub num_steps: usize,
+    /// Anneal the learning rate linearly to 0
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub anneal_lr: bool,
+    /// The discount factor gamma
+    #[arg(long, default_value_t = 0.99)]
+    pub gamma: f64,
+    /// The lambda of generalized advantage estimation (GAE)
+    #[arg(long, default_value_t = 0.95)]
+    pub gae_lambda: f64,
+    /// The number of minibatches, a divisor of the number of environments
+    #[arg(long, default_value_t = 8)]
+    pub num_minibatches: usize,
+    /// The number of epochs over each rollout
+    #[arg(long, default_value_t = 10)]
+    pub update_epochs: usize,
+    /// Normalise advantages over each minibatch
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub norm_adv: bool,
+    /// The surrogate clipping coefficient
+    #[arg(long, default_value_t = 0.2)]
+    pub clip_coef: f64,
+    /// Use a clipped loss for the value function, as in the paper
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub clip_vloss: bool,
+    /// Coefficient of the entropy
+    #[arg(long, default_value_t = 0.0)]
+    pub ent_coef: f64,
+    /// Coefficient of the value function
+    #[arg(long, default_value_t = 0.5)]
+    pub vf_coef: f64,
+    /// The maximum norm for gradient clipping
+    #[arg(long, default_value_t = 0.5)]
+    pub max_grad_norm: f64,
+    /// The KL divergence at which the remaining epochs of an update are skipped
+    #[arg(long)]
+    pub target_kl: Option<f64>,
+    /// Bootstrap at time limits with the value of the last observation; CleanRL does not
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    pub bootstrap_truncated: bool,
+}
+
+impl Args {
+    /// Number of samples per update.
+    fn batch_size(&self) -> usize {
+        self.num_envs * self.num_steps
+    }
+
+    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
+    fn num_iterations(&self) -> u64 {
+        self.total_timesteps / self.batch_size() as u64
+    }
+
+    fn check(&self) -> Result<()> {
+        positive(&[("update-epochs", self.update_epochs)])?;
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
+        ensure(
+            self.num_envs.is_multiple_of(self.num_minibatches),
+            "num-minibatches",
+            self.num_minibatches,
+            &format!(
+                "a divisor of --num-envs {}: minibatches are whole environments",
+                self.num_envs
+            ),
+        )?;
+        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
+        not_negative(&[
+            ("learning-rate", self.learning_rate),
+            ("clip-coef", self.clip_coef),
+            ("ent-coef", self.ent_coef),
+            ("vf-coef", self.vf_coef),
+            ("max-grad-norm", self.max_grad_norm),
+            ("target-kl", self.target_kl.unwrap_or(0.0)),
+        ])
+    }
+}
+
+registered_algorithm!(Args, "ppo_continuous_action_lstm", CONTINUOUS, Args::check, train, policy);
+
+/// Number of units of the hidden layer.
+const HIDDEN_SIZE: usize = 64;
+/// Number of LSTM units.
+const LSTM_SIZE: usize = 128;
+
+// -------------------------------------------------------------------------------------- network
+
+/// Actor-critic network: a hidden layer, an LSTM, a policy head and a value head.
+#[derive(Debug, Clone, Tree)]
+pub struct Agent<T> {
+    /// Layer from observations to 64 features, with tanh.
+    pub trunk: Dense<T>,
+    /// LSTM cell from features to 128 units.
+    pub lstm: LstmCell<T>,
+    /// Layer from hidden units to action means.
+    pub actor: Dense<T>,
+    /// `f32[A]`: log standard deviations of the actions; independent of the observation.
+    pub log_std: T,
+    /// Layer from hidden units to values.
+    pub critic: Dense<T>,
+}
+
+/// LSTM state `(c, h)`, `f32[N, 128]` each.
+pub type LstmState<T> = (T, T);
+
+impl Agent<Tensor> {
+    /// Initialises an agent for observations of size `obs_size` and actions of size `action_size`.
+    pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> Agent<Tensor> {
+        let [trunk, input, recurrent, actor, critic] = key.split_n();
+        let kernel = |key, rows| orthogonal(1.0).draw(key, [rows, 4 * LSTM_SIZE], DType::F32);
+        Agent {
+            trunk: Dense::init(trunk, obs_size, HIDDEN_SIZE, orthogonal(2.0f64.sqrt())),
+            lstm: LstmCell {
+                w_i: kernel(input, HIDDEN_SIZE),
+                w_h: kernel(recurrent, LSTM_SIZE),
+                b: zeros([4 * LSTM_SIZE], DType::F32),
+            },
+            actor: Dense::init(actor, LSTM_SIZE, action_size, orthogonal(0.01)),
+            log_std: zeros([action_size], DType::F32),
+            critic: Dense::init(critic, LSTM_SIZE, 1, orthogonal(1.0)),
+        }
+    }
+
+    /// Computes the part of the gates `f32[.., 512]` that depends on `obs: f32[.., obs_size]`.
+    fn gate_inputs(&self, obs: Tensor) -> Tensor {
+        self.lstm.project(self.trunk.apply(obs).tanh())
+    }
+
+    /// Takes one LSTM step on `obs: f32[N, obs_size]`. The state is reset first where
+    /// `episode_start: f32[N]` is 1, that is, where the observation is the first of an episode.
+    pub fn lstm_step(
+        &self,
+        obs: Tensor,
+        episode_start: Tensor,
+        lstm_state: LstmState<Tensor>,
+    ) -> LstmState<Tensor> {
+        self.lstm.advance(self.gate_inputs(obs), reset_where(episode_start, lstm_state))
+    }
+
+    /// Unrolls the LSTM over `obs: f32[T, n, obs_size]` of n environments, from the state before the
+    /// first step. Returns its outputs `f32[T, n, 128]`.
+    pub fn unroll(
+        &self,
+        obs: Tensor,
+        episode_starts: Tensor,
+        initial_state: LstmState<Tensor>,
+    ) -> Tensor {
+        let step = |state: LstmState<Tensor>, (inputs, episode_start): (Tensor, Tensor)| {
+            let state = self.lstm.advance(inputs, reset_where(episode_start, state));
+            (state, state.1)
+        };
+        scan(step, initial_state, (self.gate_inputs(obs), episode_starts)).1
+    }
+
+    /// Returns the policy for LSTM outputs `h: f32[.., 128]`.
+    pub fn policy(&self, h: Tensor) -> DiagNormal<Tensor> {
+        DiagNormal::new(self.actor.apply(h), self.log_std.exp())
+    }
+
+    /// Returns the values `f32[..]` for LSTM outputs `h: f32[.., 128]`.
+    pub fn value(&self, h: Tensor) -> Tensor {
+        self.critic.apply(h).squeeze(-1)
+    }
+}
+
+/// Returns the LSTM state, zero where `episode_start: f32[N]` is 1.
+fn reset_where(episode_start: Tensor, (c, h): LstmState<Tensor>) -> LstmState<Tensor> {
+    let keep = (1.0 - episode_start).expand_dims(-1);
+    (c * keep, h * keep)
+}
+
+/// State that gradient steps change.
+#[derive(Debug, Clone, Tree)]
+pub struct TrainState<T> {
+    /// Parameters.
+    pub agent: Agent<T>,
+    /// Adam's state.
+    pub opt_state: AdamState<T, Agent<T>>,
+}
+
+/// Saved model: the train state and the running statistics.
+#[derive(Debug, Clone, Tree)]
+pub struct Model<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// Running statistics of the observations.
+    pub obs_stats: RunningMeanStd<T>,
+    /// Running statistics of the rewards.
+    pub reward_stats: NormalizeRewardState<T>,
+}
+
+/// Initialises an agent, its optimiser and the running statistics.
+fn init_model(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Model<Tensor> {
+    let agent = Agent::init(key, obs_size, action_size);
+    Model {
+        train_state: TrainState { opt_state: Adam::default().init(&agent), agent },
+        obs_stats: RunningMeanStd::new([obs_size], DType::F64),
+        reward_stats: normalize_reward(args).init([args.num_envs], DType::F64),
+    }
+}
+
+// -------------------------------------------------------------------------------------- rollout
+
+/// Normalisation of observations.
+const NORMALIZE_OBS: NormalizeObservation = NormalizeObservation { epsilon: 1e-8, clip: 10.0 };
+
+/// Returns the normalisation of rewards.
+fn normalize_reward(args: &Args) -> NormalizeReward {
+    NormalizeReward { gamma: args.gamma, ..NormalizeReward::default() }
+}
+
+/// State of the environments between two steps.
+#[derive(Debug, Tree)]
+pub struct EnvState<T> {
+    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
+    pub handle: Handle<T>,
+    /// `f32[N, obs_size]`: last observations, normalised.
+    pub obs: T,
+    /// `f32[N]`: 1 where `obs` is the first of an episode.
+    pub episode_start: T,
+    /// LSTM state before `obs`.
+    pub lstm_state: LstmState<T>,
+    /// Running statistics of the observations.
+    pub obs_stats: RunningMeanStd<T>,
+    /// Running statistics of the rewards.
+    pub reward_stats: NormalizeRewardState<T>,
+    /// PRNG key.
+    pub key: Key<T>,
+}
+
+/// Rollout of T steps of N environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Rollout<T> {
+    /// LSTM state before the first step.
+    pub initial_lstm_state: LstmState<T>,
+    /// `f32[T, N, obs_size]`: observations.
+    pub obs: T,
+    /// `f32[T, N]`: 1 where the observation is the first of an episode.
+    pub episode_starts: T,
+    /// `f32[T, N, A]`: actions as sampled from the policy.
+    pub actions: T,
+    /// `f32[T, N]`: log probabilities of the actions.
+    pub logprobs: T,
+    /// `f32[T, N]`: values of the observations.
+    pub values: T,
+    /// `f32[T, N]`: rewards.
+    pub rewards: T,
+    /// `f32[T, N]`: 1 where the step ended its episode.
+    pub dones: T,
+    /// `f32[N]`: values of the observations after the last step.
+    pub next_value: T,
+}
+
+/// Steps all environments once with sampled actions. Returns the observations, starts of episodes,
+/// actions, log probabilities, values, rewards and ends of episodes of this step.
+fn env_step(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    bounds: &Bounds,
+    args: &Args,
+) -> (EnvState<Tensor>, ([Tensor; 7], EpisodeStats<Tensor>)) {
+    let EnvState { handle, obs, episode_start, lstm_state, obs_stats, reward_stats, key } =
+        env_state;
+    let (key, action_key) = key.split();
+    let lstm_state = agent.lstm_step(obs, episode_start, lstm_state);
+    let (policy, value) = (agent.policy(lstm_state.1), agent.value(lstm_state.1));
+    let action = policy.sample(action_key);
+    let logprob = policy.log_prob(action);
+    let (handle, step) = envs.step(handle, bounds.clip(action));
+    let done = step.done().to(DType::F32);
+    let (next_obs, obs_stats) = NORMALIZE_OBS.step(step.obs.to(DType::F32), obs_stats);
+    let (mut reward, reward_stats) =
+        normalize_reward(args).step(step.reward, step.terminated, reward_stats);
+    if args.bootstrap_truncated {
+        let final_obs = envs.final_obs_of(&step).to(DType::F32);
+        let final_obs = NORMALIZE_OBS.apply(final_obs, &obs_stats);
+        // The final observation continues from the episode's LSTM state.
+        let value = |obs| agent.value(agent.lstm_step(obs, zeros_like(done), lstm_state).1);
+        reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, args.gamma, value);
+    }
+    let transition = [obs, episode_start, action, logprob, value, reward, done];
+    // `next_obs` is the first observation of the next episode where one ended.
+    let env_state = EnvState {
+        handle,
+        obs: next_obs,
+        episode_start: done,
+        lstm_state,
+        obs_stats,
+        reward_stats,
+        key,
+    };
+    (env_state, (transition, EpisodeStats::of(&step)))
+}
+
+/// Collects a rollout of `num_steps` steps of all environments.
+fn collect_rollout(
+    envs: &XlaPool,
+    agent: &Agent<Tensor>,
+    env_state: EnvState<Tensor>,
+    bounds: &Bounds,
+    args: &Args,
+) -> (EnvState<Tensor>, Rollout<Tensor>, EpisodeStats<Tensor>) {
+    let initial_lstm_state = env_state.lstm_state;
+    let step = |env_state, ()| env_step(envs, agent, env_state, bounds, args);
+    let (env_state, (transitions, episodes)) =
+        scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
+    let [obs, episode_starts, actions, logprobs, values, rewards, dones] = transitions;
+    let EnvState { obs: next_obs, episode_start, lstm_state, .. } = env_state;
+    let next_value = agent.value(agent.lstm_step(next_obs, episode_start, lstm_state).1);
+    let rollout = Rollout {
+        initial_lstm_state,
+        obs,
+        episode_starts,
+        actions,
+        logprobs,
+        values,
+        rewards,
+        dones,
+        next_value,
+    };
+    (env_state, rollout, episodes)
+}
+
+// ----------------------------------------------------------------------------------- advantages
+
+/// Generalized advantage estimation (GAE, Schulman et al. 2016): returns advantages and returns,
+/// `f32[T, N]`, for values `f32[T, N]` and `next_value: f32[N]` of the observations after the last
+/// step.
+pub fn compute_gae(
+    rewards: Tensor,
+    dones: Tensor,
+    values: Tensor,
+    next_value: Tensor,
+    (gamma, gae_lambda): (f64, f64),
+) -> (Tensor, Tensor) {
+    type Step = (Tensor, Tensor, Tensor);
+    let step = |(next_advantage, next_value): (Tensor, Tensor), (reward, done, value): Step| {
+        let nonterminal = 1.0 - done;
+        let delta = reward + gamma * next_value * nonterminal - value;
+        let advantage = delta + gamma * gae_lambda * nonterminal * next_advantage;
+        ((advantage, value), advantage)
+    };
+    let init = (zeros_like(next_value), next_value);
+    let (_, advantages) = scan_with(step, init, (rewards, dones, values), ScanOptions::reversed());
+    (advantages, advantages + values)
+}
+
+/// Training samples made from a rollout: T steps of n environments.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Samples<T> {
+    /// LSTM state before the first step, `f32[n, 128]` each.
+    pub initial_lstm_state: LstmState<T>,
+    /// `f32[T, n, obs_size]`: observations.
+    pub obs: T,
+    /// `f32[T, n]`: 1 where the observation is the first of an episode.
+    pub episode_starts: T,
+    /// `f32[T, n, A]`: actions.
+    pub actions: T,
+    /// `f32[T, n]`: log probabilities under the policy that acted.
+    pub logprobs: T,
+    /// `f32[T, n]`: advantages.
+    pub advantages: T,
+    /// `f32[T, n]`: returns.
+    pub returns: T,
+    /// `f32[T, n]`: values by the critic that acted.
+    pub values: T,
+}
+
+/// Returns the samples of a rollout, and the explained variance of its values,
+/// `1 - var(R - v) / var(R)`.
+pub fn make_samples(rollout: Rollout<Tensor>, args: &Args) -> (Samples<Tensor>, Tensor) {
+    let Rollout { initial_lstm_state, obs, episode_starts, actions, logprobs, .. } = rollout;
+    let Rollout { values, rewards, dones, next_value, .. } = rollout;
+    let (advantages, returns) =
+        compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
+    let variance = returns.var(..);
+    let explained = 1.0 - (returns - values).var(..) / variance;
+    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let samples = Samples {
+        initial_lstm_state,
+        obs,
+        episode_starts,
+        actions,
+        logprobs,
+        advantages,
+        returns,
+        values,
+    };
+    (samples, explained)
+}
+
+// ----------------------------------------------------------------------------------------- loss
+
+/// Metrics of a gradient step; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct Metrics<T> {
+    /// Total loss.
+    pub loss: T,
+    /// Value loss.
+    pub value_loss: T,
+    /// Policy loss.
+    pub policy_loss: T,
+    /// Mean entropy of the policy.
+    pub entropy: T,
+    /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
+    pub old_approx_kl: T,
+    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
+    pub approx_kl: T,
+    /// Fraction of ratios that differ from 1 by more than the clip range.
+    pub clipfrac: T,
+}
+
+impl Metrics<Tensor> {
+    fn zeros() -> Metrics<Tensor> {
+        let [loss, value_loss, policy_loss, entropy] = [constant(0.0f32); 4];
+        let [old_approx_kl, approx_kl, clipfrac] = [constant(0.0f32); 3];
+        Metrics { loss, value_loss, policy_loss, entropy, old_approx_kl, approx_kl, clipfrac }
+    }
+}
+
+/// Computes PPO's loss over a minibatch of B = T n steps, and its metrics.
+pub fn ppo_loss(
+    agent: &Agent<Tensor>,
+    batch: &Samples<Tensor>,
+    args: &Args,
+) -> (Tensor, Metrics<Tensor>) {
+    let outputs = agent.unroll(batch.obs, batch.episode_starts, batch.initial_lstm_state);
+    let Samples { actions, logprobs, advantages, returns, values, .. } = *batch;
+    let [outputs, actions, logprobs, mut advantages, returns, values] =
+        merge_time_and_env([outputs, actions, logprobs, advantages, returns, values]); // [B, ..]
+    let policy = agent.policy(outputs);
+    let logratio = policy.log_prob(actions) - logprobs; // f32[B]
+    let ratio = logratio.exp();
+    let clip = args.clip_coef;
+
+    if args.norm_adv {
+        // PyTorch's standard deviation, whose divisor is B - 1.
+        let centered = advantages - advantages.mean(..);
+        let divisor = (advantages.dim(0) - 1).max(1) as f64;
+        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+    }
+    let unclipped = -advantages * ratio;
+    let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
+    let policy_loss = unclipped.maximum(clipped).mean(..);
+
+    let value = agent.value(outputs);
+    let mut value_error = (value - returns).square();
+    if args.clip_vloss {
+        let v_clipped = values + (value - values).clip(-clip, clip);
+        value_error = value_error.maximum((v_clipped - returns).square());
+    }
+    let value_loss = 0.5 * value_error.mean(..);
+
+    let entropy = policy.entropy().mean(..);
+    let loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss;
+    let metrics = Metrics {
+        loss,
+        value_loss,
+        policy_loss,
+        entropy,
+        old_approx_kl: (-logratio).mean(..),
+        approx_kl: ((ratio - 1.0) - logratio).mean(..),
+        clipfrac: (ratio - 1.0).abs().gt(clip).to(DType::F32).mean(..),
+    };
+    (loss, metrics)
+}
+
+// --------------------------------------------------------------------------------------- update
+
+/// Takes one gradient step on a minibatch.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &Samples<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { agent, opt_state } = train_state;
+    let ((_, metrics), grads) =
+        value_and_grad(|agent: Agent<Tensor>| ppo_loss(&agent, batch, args))(agent.clone());
+    let grads = clip_grad_norm(grads, args.max_grad_norm);
+    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
+    let (agent, opt_state) = adam.step(agent, grads, opt_state);
+    (TrainState { agent, opt_state }, metrics)
+}
+
+/// Returns the environment indices of the minibatches, each epoch in a random order of its own:
+/// `i32[update_epochs, num_minibatches, minibatch_envs]`.
+fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
+    let keys = key.split_vec(args.update_epochs).into_iter();
+    let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.num_envs)).collect();
+    let minibatch_envs = args.num_envs / args.num_minibatches;
+    stack(&orders, 0).reshape([args.update_epochs, args.num_minibatches, minibatch_envs])
+}
+
+/// Gathers the samples of these environments, `i32[n]`.
+fn gather_envs(samples: Samples<Tensor>, envs: Tensor) -> Samples<Tensor> {
+    let of_axis = |axis| move |x: Tensor| x.take_mode(envs, axis, IndexMode::Clip);
+    let initial_lstm_state = tree::map(samples.initial_lstm_state, of_axis(0));
+    Samples { initial_lstm_state, ..tree::map(samples, of_axis(1)) }
+}
+
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs; stops after an epoch
+/// whose last KL divergence exceeds `target_kl`. Returns the metrics of the last gradient step, with
+/// the mean `clipfrac` of all.
+pub fn run_epochs(
+    train_state: TrainState<Tensor>,
+    samples: Samples<Tensor>,
+    key: Key<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    type Carry = (TrainState<Tensor>, Metrics<Tensor>, Tensor);
+    let indices = minibatch_indices(key, args);
+    let target_kl = args.target_kl.unwrap_or(f64::INFINITY);
+    let more_epochs = |(_, metrics, epoch): Carry| {
+        epoch.lt(args.update_epochs as i32) & !metrics.approx_kl.gt(target_kl)
+    };
+    let run_epoch = |(train_state, previous, epoch): Carry| {
+        let step = |train_state, indices| {
+            gradient_step(train_state, &gather_envs(samples, indices), learning_rate, args)
+        };
+        let (train_state, metrics) = scan(step, train_state, indices.dynamic_index(0, epoch));
+        let last = tree::map(metrics, |x: Tensor| x.index_axis(0, -1));
+        let change = metrics.clipfrac.mean(..) - previous.clipfrac;
+        let clipfrac = previous.clipfrac + change / (epoch + 1).to(DType::F32);
+        (train_state, Metrics { clipfrac, ..last }, epoch + 1)
+    };
+    let init = (train_state, Metrics::zeros(), constant(0i32));
+    let (train_state, metrics, _) = while_loop(more_epochs, run_epoch, init);
+    (train_state, metrics)
+}
+
+/// Metrics of an update; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct UpdateMetrics<T> {
+    /// Metrics of the last gradient step.
+    pub last: Metrics<T>,
+    /// Explained variance of the values before the update.
+    pub explained_variance: T,
+}
+
+/// Runs the whole update on a rollout.
+pub fn update(
+    train_state: TrainState<Tensor>,
+    rollout: Rollout<Tensor>,
+    key: Key<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, UpdateMetrics<Tensor>) {
+    let (samples, explained_variance) = make_samples(rollout, args);
+    let (train_state, last) = run_epochs(train_state, samples, key, learning_rate, args);
+    (train_state, UpdateMetrics { last, explained_variance })
+}
+
+// ------------------------------------------------------------------------------------- training
+
+/// State carried between iterations.
+#[derive(Debug, Tree)]
+pub struct RunnerState<T> {
+    /// State that gradient steps change.
+    pub train_state: TrainState<T>,
+    /// State of the environments.
+    pub env_state: EnvState<T>,
+}
+
+/// Collects a rollout and updates on it; compiled as one program.
+fn train_iteration(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning_rate: Tensor,
+    bounds: &Bounds,
+    args: &Args,
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, UpdateMetrics<Tensor>) {
+    let RunnerState { train_state, env_state } = state;
+    let (mut env_state, rollout, episodes) =
+        collect_rollout(envs, &train_state.agent, env_state, bounds, args);
+    let (key, shuffle_key) = env_state.key.split();
+    env_state.key = key;
+    let (train_state, metrics) = update(train_state, rollout, shuffle_key, learning_rate, args);
+    (RunnerState { train_state, env_state }, episodes, metrics)
+}
+
+/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
+/// the run's folder.
+///
+/// # Errors
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
+/// the environments, compilation, execution and file I/O.
+pub fn train(args: &Args) -> Result<Summary> {
+    args.check()?;
+    let (pool, obs_size, bounds) = pools::continuous(args, args.num_envs, args.run.seed)?;
+    let (handle, mut envs) = pool.xla()?;
+    if args.bootstrap_truncated {
+        envs = envs.with_final_obs()?;
+    }
+    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+        let (key, agent_key) = key.split();
+        let Model { train_state, obs_stats, reward_stats } =
+            init_model(agent_key, obs_size, bounds.size(), args);
+        let (handle, first) = envs.reset(handle);
+        let (obs, obs_stats) = NORMALIZE_OBS.step(first.obs.to(DType::F32), obs_stats);
+        let episode_start = ones([args.num_envs], DType::F32);
+        let lstm_state = train_state.agent.lstm.start(args.num_envs);
+        let env_state =
+            EnvState { handle, obs, episode_start, lstm_state, obs_stats, reward_stats, key };
+        RunnerState { train_state, env_state }
+    })
+    .with_mode(args.run.mode)
+    .named("ppo_continuous_action_lstm_init");
+    let iteration = jit(|(state, rate)| train_iteration(&envs, state, rate, &bounds, args))
+        .with_mode(args.run.mode)
+        .named("ppo_continuous_action_lstm_iteration")
+        .check_nans(args.run.check_nans);
+
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let state = init.call((handle, Key::new(args.run.seed)))?;
+    let mut state = trainer.init_or_resume(state, &envs)?;
+    while trainer.should_continue() {
+        let mut learning_rate = args.learning_rate;
+        if args.anneal_lr {
+            let iteration = trainer.global_step() / args.batch_size() as u64;
+            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
+        }
+        let (next_state, episodes, metrics) =
+            iteration.call((state, Array::from(learning_rate as f32)))?;
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, Some(&metrics))?;
+        trainer.log(&[("charts/learning_rate", learning_rate)])?;
+        trainer.checkpoint_if_due(&state, &envs)?;
+    }
+    let compile_s = init.stats().seconds() + iteration.stats().seconds();
+    let RunnerState { train_state, env_state: EnvState { obs_stats, reward_stats, .. } } = state;
+    trainer.finish(&Model { train_state, obs_stats, reward_stats }, compile_s)
+}
+
+/// Returns the policy of a saved model: the mean within the bounds of the actions, the mean, the
+/// standard deviations, and the next state of the LSTM, `f32[2, B, 128]`: c, then h.
+fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
+    let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
+    let init = |key| init_model(key, obs_size, bounds.size(), args);
+    let Model { train_state: TrainState { agent, .. }, obs_stats, .. } = load_model(model, init)?;
+    type Parameters<T> = (Agent<T>, RunningMeanStd<T>);
+    let act = move |(agent, obs_stats): &Parameters<Tensor>, obs: Tensor, state: Tensor| {
+        let obs = NORMALIZE_OBS.apply(obs.to(DType::F32), obs_stats);
+        let episode_start = zeros([obs.dim(0)], DType::F32);
+        let lstm_state = (state.index_axis(0, 0), state.index_axis(0, 1));
+        let (c, h) = agent.lstm_step(obs, episode_start, lstm_state);
+        PolicyResults::from_normal(agent.policy(h), Some(bounds.clone()))
+            .with("next_state", stack(&[c, h], 0))
+    };
+    Ok(Policy::recurrent(pool, [2, LSTM_SIZE], (agent, obs_stats), act))
+}
