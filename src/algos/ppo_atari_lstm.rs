@@ -11,8 +11,9 @@ mod sequences;
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
-use crate::distributions::Categorical;
-use crate::envs::{AtariOptions, EnvPool, Handle, XlaPool};
+use crate::distributions::MultiCategorical;
+use crate::envs::own::MiniGridOptions;
+use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, Space, XlaPool};
 use crate::error::Result;
 use crate::jit;
 use crate::nn::{Dense, Encoder, LstmCell, init::orthogonal};
@@ -21,7 +22,6 @@ use crate::random::permutation;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
 use crate::rl::saved::load_model;
-use crate::rl::spaces::Sizes;
 use crate::rl::{
     EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
     merge_time_and_env, pools,
@@ -29,7 +29,7 @@ use crate::rl::{
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::ops::{IndexMode, full_like, ones, stack, where_, zeros, zeros_like};
 use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, value_and_grad};
+use crate::{Array, DType, Key, Shape, Tensor, value_and_grad};
 
 pub use sequences::SplitSequences;
 use sequences::split_minibatches;
@@ -152,10 +152,28 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "ppo_atari_lstm", DISCRETE, Args::check, train, policy);
+registered_algorithm!(
+    Args,
+    "ppo_atari_lstm",
+    DISCRETE_OR_MULTI_DISCRETE,
+    Args::check,
+    train,
+    policy
+);
 
 /// Number of LSTM units.
 const LSTM_SIZE: usize = 128;
+
+/// Sizes of observations and actions.
+#[derive(Debug, Clone)]
+pub struct Sizes {
+    /// Kind of observation.
+    pub obs_kind: ObsKind,
+    /// Shape of an observation.
+    pub shape: Shape,
+    /// Number of choices of each component of an action.
+    pub nvec: Vec<usize>,
+}
 
 // -------------------------------------------------------------------------------------- network
 
@@ -169,10 +187,12 @@ pub struct Agent<T> {
     /// Second bias of the gates, PyTorch's `bias_hh`: with Adam, two biases change twice as fast as
     /// one.
     pub recurrent_bias: T,
-    /// Layer from hidden units to action logits.
+    /// Layer from hidden units to the logits of all action components.
     pub actor: Dense<T>,
     /// Layer from hidden units to values.
     pub critic: Dense<T>,
+    /// Number of choices of each component of an action.
+    pub nvec: Vec<usize>,
 }
 
 /// LSTM state `(c, h)`, `f32[N, 128]` each.
@@ -192,8 +212,9 @@ impl Agent<Tensor> {
             },
             recurrent_bias: zeros([4 * LSTM_SIZE], DType::F32),
             trunk,
-            actor: Dense::init(actor, LSTM_SIZE, sizes.num_actions, orthogonal(0.01)),
+            actor: Dense::init(actor, LSTM_SIZE, sizes.nvec.iter().sum(), orthogonal(0.01)),
             critic: Dense::init(critic, LSTM_SIZE, 1, orthogonal(1.0)),
+            nvec: sizes.nvec.clone(),
         }
     }
 
@@ -246,8 +267,9 @@ impl Agent<Tensor> {
     }
 
     /// Returns the policy and the values `f32[B]` for LSTM outputs `h: f32[B, 128]`.
-    pub fn policy_and_value(&self, h: Tensor) -> (Categorical<Tensor>, Tensor) {
-        (Categorical::new(self.actor.apply(h)), self.critic.apply(h).squeeze(-1))
+    pub fn policy_and_value(&self, h: Tensor) -> (MultiCategorical<Tensor>, Tensor) {
+        let policy = MultiCategorical::from_logits(self.actor.apply(h), &self.nvec);
+        (policy, self.critic.apply(h).squeeze(-1))
     }
 }
 
@@ -298,7 +320,7 @@ pub struct Rollout<T> {
     pub obs: T,
     /// `f32[T, N]`: 1 where the observation is the first of an episode.
     pub episode_starts: T,
-    /// `i32[T, N]`: actions.
+    /// `i32[T, N, components]`: actions.
     pub actions: T,
     /// `f32[T, N]`: log probabilities of the actions.
     pub logprobs: T,
@@ -326,9 +348,10 @@ fn env_step(
     let (key, action_key) = key.split();
     let lstm_state = agent.lstm_step(obs, episode_start, lstm_state);
     let (policy, value) = agent.policy_and_value(lstm_state.1);
-    let action = policy.sample(action_key);
+    let action = policy.sample(action_key); // i32[N, components]
     let logprob = policy.log_prob(action);
-    let (handle, step) = envs.step(handle, action);
+    let discrete = matches!(envs.spec().action, Space::Discrete { .. });
+    let (handle, step) = envs.step(handle, if discrete { action.squeeze(-1) } else { action });
     let done = step.done().to(DType::F32);
     let mut reward = step.reward;
     if args.bootstrap_truncated {
@@ -406,7 +429,7 @@ pub struct Samples<T> {
     pub obs: T,
     /// `f32[T, n]`: 1 where the observation is the first of an episode.
     pub episode_starts: T,
-    /// `i32[T, n]`: actions.
+    /// `i32[T, n, components]`: actions.
     pub actions: T,
     /// `f32[T, n]`: log probabilities under the policy that acted.
     pub logprobs: T,
@@ -479,8 +502,9 @@ pub fn ppo_loss(
 ) -> (Tensor, Metrics<Tensor>) {
     let (policy, value) = agent.policy_and_value(agent.unroll(batch, sequences));
     let Samples { actions, logprobs, advantages, returns, values, .. } = *batch;
-    let [actions, logprobs, mut advantages, returns, values] =
-        merge_time_and_env([actions, logprobs, advantages, returns, values]); // [T n]
+    let actions = merge_time_and_env(actions); // i32[T n, components]
+    let [logprobs, mut advantages, returns, values] =
+        merge_time_and_env([logprobs, advantages, returns, values]); // f32[T n]
     let logratio = policy.log_prob(actions) - logprobs; // f32[T n]
     let ratio = logratio.exp();
     let clip = args.clip_coef;
@@ -666,7 +690,10 @@ fn collect_samples(
 /// Creates environments, and returns them with the sizes of the networks.
 fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
     let atari = AtariOptions { stack_num: 1, ..AtariOptions::gymnasium() };
-    pools::with_atari(args, atari, num_envs, seed)
+    let minigrid = MiniGridOptions::default();
+    let (pool, obs_kind, nvec) = pools::multi_discrete(args, atari, minigrid, num_envs, seed)?;
+    let shape = pool.spec().observation.shape();
+    Ok((pool, Sizes { obs_kind, shape, nvec }))
 }
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
@@ -733,12 +760,17 @@ pub fn train(args: &Args) -> Result<Summary> {
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
     let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
-    let act = |agent: &Agent<Tensor>, obs: Tensor, state: Tensor| {
+    let discrete = matches!(pool.spec().action, Space::Discrete { .. });
+    let act = move |agent: &Agent<Tensor>, obs: Tensor, state: Tensor| {
         let episode_start = zeros([obs.dim(0)], DType::F32);
         let lstm_state = (state.index_axis(0, 0), state.index_axis(0, 1));
         let (c, h) = agent.lstm_step(obs, episode_start, lstm_state);
-        PolicyResults::from_categorical(agent.policy_and_value(h).0)
-            .with("next_state", stack(&[c, h], 0))
+        let policy = agent.policy_and_value(h).0;
+        let results = match discrete {
+            true => PolicyResults::from_categorical(policy.components[0]),
+            false => PolicyResults::from_multi_categorical(policy),
+        };
+        results.with("next_state", stack(&[c, h], 0))
     };
     Ok(Policy::recurrent(pool, [2, LSTM_SIZE], agent, act))
 }

@@ -10,7 +10,8 @@ use clap::Parser;
 use serde::Serialize;
 
 use crate::distributions::{Categorical, MultiCategorical};
-use crate::envs::{EnvPool, Handle, ObsKind, Space, XlaPool};
+use crate::envs::own::MiniGridOptions;
+use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, Space, XlaPool};
 use crate::error::Result;
 use crate::jit;
 use crate::nn::init::{orthogonal, torch_default};
@@ -694,7 +695,9 @@ fn collect_samples(
 
 /// Creates environments, and returns them with the sizes of the network.
 fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, TrxlSizes)> {
-    let (pool, obs_kind, nvec) = pools::multi_discrete(args, num_envs, seed)?;
+    let atari = AtariOptions { stack_num: 1, gray_scale: false, ..AtariOptions::gymnasium() };
+    let minigrid = MiniGridOptions::cleanrl();
+    let (pool, obs_kind, nvec) = pools::multi_discrete(args, atari, minigrid, num_envs, seed)?;
     ensure(
         args.reconstruction_coef == 0.0 || obs_kind == ObsKind::Frames,
         "reconstruction-coef",

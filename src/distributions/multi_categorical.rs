@@ -28,6 +28,17 @@ impl MultiCategorical<Tensor> {
         MultiCategorical { components }
     }
 
+    /// Creates the distribution from `logits: f32[B, sum(nvec)]`; every choice is allowed.
+    #[track_caller]
+    pub fn from_logits(logits: Tensor, nvec: &[usize]) -> MultiCategorical<Tensor> {
+        let (mut components, mut from) = (Vec::new(), 0);
+        for &n in nvec {
+            components.push(Categorical::new(logits.slice_axis(-1, from, from + n)));
+            from += n;
+        }
+        MultiCategorical { components }
+    }
+
     /// Samples each component independently: `i32[B, components]`.
     #[track_caller]
     pub fn sample(&self, key: Key<Tensor>) -> Tensor {

@@ -38,6 +38,7 @@ fn agent() -> Agent<Tensor> {
         recurrent_bias: floats([16], &[0.0; 16]),
         actor: dense([4, 2], 0.3),
         critic: dense([4, 1], 1.3),
+        nvec: vec![2],
     }
 }
 
@@ -46,7 +47,7 @@ fn batch() -> Samples<Tensor> {
         initial_lstm_state: (wave([2, 4], 2.0), wave([2, 4], 2.5)),
         obs: wave([5, 2, 3], 1.0),
         episode_starts: floats([5, 2], &EPISODE_STARTS),
-        actions: ints([5, 2], &[0, 1, 1, 0, 1, 0, 0, 1, 1, 0]),
+        actions: ints([5, 2, 1], &[0, 1, 1, 0, 1, 0, 0, 1, 1, 0]),
         logprobs: acted("lstm_log_prob").reshape([5, 2]),
         advantages: wave([5, 2], 6.0),
         returns: wave([5, 2], 7.0),
@@ -119,6 +120,24 @@ fn observations_are_single_frames() {
     let saved = podracer::rl::checkpoint::load(file).unwrap();
     let first = saved.entries().find(|x| x.name == "$.agent.trunk.convs[0].w").unwrap();
     assert_eq!(first.ty.to_string(), "f32[8,8,1,32]");
+}
+
+/// Harvest's actions are three components of 13 choices; its mask is a part of the observation.
+#[test]
+fn multi_discrete_actions_train_with_scan_and_split() {
+    let runs = tempfile::tempdir().unwrap();
+    for sequence in ["scan", "split"] {
+        let flags =
+            ["--env-id=Harvest-v0", "--sequence", sequence, "--save-model", "--eval-episodes=1"];
+        let summary = train(&args(runs.path(), &flags)).unwrap();
+        let file = Path::new(&summary.run_dir).join("ppo_atari_lstm.safetensors");
+        let saved = podracer::rl::checkpoint::load(file).unwrap();
+        let actor = saved.entries().find(|x| x.name == "$.agent.actor.w").unwrap();
+        assert_eq!(actor.ty.to_string(), "f32[128,39]");
+        let entropy = &scalars(&summary.run_dir)[&("losses/entropy".to_string(), 128)];
+        // At first each component is nearly uniform, of entropy log 13.
+        assert!((entropy[0] - 3.0 * 13f32.ln()).abs() < 0.1, "{entropy:?}");
+    }
 }
 
 #[test]

@@ -77,21 +77,21 @@ pub fn masked<A: Algorithm>(
 }
 
 /// Creates environments with discrete or MultiDiscrete actions; returns them with the kind of
-/// observation and the number of choices of each component of an action. Atari games are in colour:
-/// single frames `u8[3, 84, 84]`, otherwise as in CleanRL's `dqn_atari.py`. MiniGrid's have the view and
-/// the time limit of CleanRL's `ppo_trxl.py`.
+/// observation and the number of choices of each component of an action. `atari` are the options for
+/// Atari games, `minigrid` those for MiniGrid's environments.
 ///
 /// # Errors
 /// Returns the same errors as [`discrete`].
 pub(crate) fn multi_discrete<A: Algorithm>(
     args: &A,
+    atari: AtariOptions,
+    minigrid: MiniGridOptions,
     num_envs: usize,
     seed: u64,
 ) -> Result<(EnvPool, ObsKind, Vec<usize>)> {
-    let atari = AtariOptions { stack_num: 1, gray_scale: false, ..AtariOptions::gymnasium() };
     let (id, options) = (args.env_id(), options(args, num_envs, seed));
     let pool = match is_minigrid(id) {
-        true => EnvPool::minigrid(id, MiniGridOptions::cleanrl(), options),
+        true => EnvPool::minigrid(id, minigrid, options),
         false => any(id, atari, options),
     }?;
     let obs_kind = spaces::obs_kind(A::NAME, pool.spec(), &A::ENVS)?;

@@ -278,15 +278,17 @@ fn ppo_pettingzoo_ma_atari_follows_cleanrl() {
 
 #[test]
 fn ppo_atari_lstm_follows_cleanrl() {
-    use ppo_atari_lstm::{Agent, Args, Rollout, make_samples};
+    use ppo_atari_lstm::{Agent, Args, Rollout, Sizes, make_samples};
     let args = Args::from_flags([""; 0]).unwrap();
     type Input<T> = (Agent<T>, Rollout<T>, T);
     let samples_of = jit(|(agent, rollout, first): Input<Tensor>| {
         let later = rollout.dones.slice_axis(0, 0, STEPS - 1);
         let episode_starts = concatenate(&[first, later], 0);
-        make_samples(&agent, Rollout { episode_starts, ..rollout }, &args).0
+        let actions = rollout.actions.expand_dims(-1);
+        make_samples(&agent, Rollout { episode_starts, actions, ..rollout }, &args).0
     });
-    let agent = start("", |key| Agent::init(key, &sizes(1)));
+    let sizes = Sizes { obs_kind: ObsKind::Frames, shape: [1, 84, 84].into(), nvec: vec![ACTIONS] };
+    let agent = start("", |key| Agent::init(key, &sizes));
     let lstm_state = |c: &str, h: &str| (floats(c, [ENVS, 128]), floats(h, [ENVS, 128]));
     let rollout = rollout!(
         1,
