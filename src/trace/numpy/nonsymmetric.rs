@@ -90,10 +90,10 @@ fn qr_step(z: Tensor, window: Window, shift: Tensor) -> Tensor {
         let start = rows.dynamic_index_clamped(1, k) - shift;
         let pair = where_(k.eq(window.first), start, rows.dynamic_index_clamped(1, k - 1));
         let norm = pair.norm();
-        let turns = k.ge(window.first) & k.le(window.last) & norm.gt(0.0);
-        let unit = pair / where_(turns, norm, 1.0).to(dtype);
-        let c = where_(turns, unit.index_axis(0, 0), 1.0);
-        let s = where_(turns, unit.index_axis(0, 1), 0.0);
+        let is_active = k.ge(window.first) & k.le(window.last) & norm.gt(0.0);
+        let unit = pair / where_(is_active, norm, 1.0).to(dtype);
+        let c = where_(is_active, unit.index_axis(0, 0), 1.0);
+        let s = where_(is_active, unit.index_axis(0, 1), 0.0);
         let (x, y) = (rows.slice_axis(0, 0, 1), rows.slice_axis(0, 1, 2));
         let rows = concatenate(&[c.conj() * x + s.conj() * y, c * y - s * x], 0);
         let z = z.dynamic_update_slice_clamped(rows, &[k, zero]);
@@ -198,8 +198,8 @@ fn eig_of_matrix(a: Tensor) -> (Tensor, Tensor) {
         let largest = v.abs().argmax(0).expand_dims(0);
         let at_largest = |x: Tensor| x.take_along_axis_mode(largest, 0, IndexMode::Clip).squeeze(0);
         let growth = (v.conj() * change).sum(0).real();
-        let turn = at_largest(change).imag() / at_largest(v).real();
-        let dv = change - v * complex(growth, turn).expand_dims(0);
+        let rotation = at_largest(change).imag() / at_largest(v).real();
+        let dv = change - v * complex(growth, rotation).expand_dims(0);
         ((w, v), (inner.diagonal(), dv))
     };
     custom_jvp(values, rule)(a)
@@ -228,8 +228,8 @@ fn eigvals_of_matrix(a: Tensor) -> Tensor {
 /// ```
 /// use podracer::trace::numpy::eig;
 /// use podracer::{Array, Complex, Tensor, interpret};
-/// let turn = Array::from([[0.0f32, -1.0], [1.0, 0.0]]);
-/// let (w, _) = interpret(|a: Tensor| eig(a)).call(turn)?;
+/// let rotation = Array::from([[0.0f32, -1.0], [1.0, 0.0]]);
+/// let (w, _) = interpret(|a: Tensor| eig(a)).call(rotation)?;
 /// let w = w.to_vec::<Complex<f32>>()?;
 /// assert!((w[0] + w[1]).norm() < 1e-6 && (w[0] * w[1] - 1.0).norm() < 1e-6);
 /// # Ok::<(), podracer::Error>(())
