@@ -62,7 +62,7 @@ fn deflated(z: Tensor) -> (Tensor, Window) {
 
 /// The elements at the rows and columns `k` and `k + 1`, row by row.
 fn corner(z: Tensor, k: Tensor) -> [Tensor; 4] {
-    let block = z.dynamic_slice_clamped(&[k, k], &[2, 2]).reshape([4]);
+    let block = z.dynamic_slice_clamped(&[k, k], [2, 2]).reshape([4]);
     [0, 1, 2, 3].map(|i| block.index_axis(0, i))
 }
 

@@ -131,7 +131,7 @@ pub const FUNCTIONS: &[Function] = &[
     }),
     ("eig_of_defective", |x| [0, 1].map(|i| numpy::eigvals(x[0].index_axis(0, i))).to_vec()),
     ("factorizations_jvp", |x| tangents(x[0], x[1])),
-    ("wofz", |x| vec![numpy::wofz(x[0]), numpy::wofz(x[1])]),
+    ("wofz", |x| vec![numpy::wofz(x[0]), numpy::wofz(x[1]), numpy::erfcx(x[0])]),
 ];
 
 /// A matrix of any numbers, of which `rank` rows are independent.
@@ -201,7 +201,8 @@ fn eig_takes_cyclic_and_defective_matrices() {
         let unit = v.norm_along(2.0, 0) - 1.0;
         (w, (a.to(w.dtype()).matmul(v) - v * w).abs().max(..), unit.abs().max(..))
     };
-    let cases: [(&str, fn(Tensor) -> Tensor, f64); 4] = [
+    type Matrix = fn(Tensor) -> Tensor;
+    let cases: [(&str, Matrix, f64); 4] = [
         ("cyclic", |one| one.roll(1, 0), 4.0),
         ("Jordan block", |one| one + one.roll(1, 1).triu(0), 4.0),
         ("nilpotent", |one| one.roll(1, 1).triu(0), 0.0),
