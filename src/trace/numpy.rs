@@ -11,6 +11,7 @@ mod cumulative;
 mod eigen;
 mod einsum;
 mod elementary;
+mod faddeeva;
 mod fft;
 mod filters;
 mod frequencies;
@@ -22,6 +23,7 @@ mod linalg;
 mod logic;
 mod matrices;
 mod nan;
+mod nonsymmetric;
 mod polynomial;
 mod probability;
 mod qr;
@@ -39,6 +41,7 @@ mod window;
 pub use bits::BitOrder;
 pub use eigen::{eigh, eigvalsh, lstsq, matrix_rank, pinv, svd, svdvals};
 pub use einsum::{einsum, tensordot};
+pub use faddeeva::wofz;
 pub use fft::{
     FftNorm, fft, fft2, fftn, hfft, ifft, ifft2, ifftn, ihfft, irfft, irfft2, irfftn, rfft, rfft2,
     rfftn,
@@ -58,6 +61,7 @@ pub use matrices::{
     MatrixNorm, cond, kron, matrix_norm, matrix_power, matvec, multi_dot, tensorinv, tensorsolve,
     vecdot, vecmat,
 };
+pub use nonsymmetric::{eig, eigvals};
 pub use polynomial::{
     poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval,
 };

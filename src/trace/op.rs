@@ -224,7 +224,7 @@ pub enum Op {
     Conv(ConvDims),
     /// A discrete Fourier transform of the last axes.
     Fft(FftOp),
-    /// The lower triangular L with `L L^T = x`, of symmetric matrices in the last two axes; NaN
+    /// The lower triangular L with `L L^H = x`, of Hermitian matrices in the last two axes; NaN
     /// in the triangle where there is none. Only the lower triangle of `x` is read.
     Cholesky,
     /// The solution of a system with a triangular matrix; operands: the matrices `[.., n, n]`, the

@@ -39,7 +39,7 @@ pub(crate) use shape::{broadcast_pair, ensure_parts};
 pub use shape::{broadcast_shapes, concatenate, stack};
 pub use special::polygamma;
 pub use triangular::{cholesky, triangular_solve};
-pub(crate) use triangular::{expect_square, expect_square_inexact};
+pub(crate) use triangular::{expect_square, hermitian_part, is_wide_inexact};
 
 use super::op::Axes;
 use super::tensor::fail_op;

@@ -3,6 +3,7 @@
 //! (`tests/fixtures/complex/make.py`).
 
 mod errors;
+mod factorizations;
 
 use podracer::trace::numpy::{self, FftNorm, einsum, kron, vecdot, vecmat};
 use podracer::trace::op::{FftKind, TriangularSolveOp};
@@ -15,7 +16,8 @@ use podracer::{
 use crate::names::{Function, Suite};
 
 fn suite() -> Suite {
-    let functions = [PARTS, ELEMENTWISE, ARRAYS, DERIVATIVES, TRANSFORMS].concat();
+    let of_arrays = [PARTS, ELEMENTWISE, ARRAYS, DERIVATIVES, TRANSFORMS].concat();
+    let functions = [&of_arrays[..], factorizations::FUNCTIONS].concat();
     Suite { functions, fixture: "tests/fixtures/complex/complex.safetensors" }
 }
 

@@ -268,6 +268,7 @@ const COMPARED: &[&str] = &[
     "tests/it/complex.rs",
     "tests/it/names",
     "tests/it/layers",
+    "tests/it/complex/factorizations.rs",
     "tests/it/jax",
     "tests/it/elementary/functions.rs",
     "tests/it/transforms",

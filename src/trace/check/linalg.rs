@@ -22,7 +22,7 @@ fn expect_square(x: &TensorType, dtypes: &[DType]) -> Result<(), Problem> {
 }
 
 pub(super) fn infer_cholesky(x: &TensorType) -> Result<TensorType, Problem> {
-    expect_square(x, &[DType::F32, DType::F64])?;
+    expect_square(x, &[DType::F32, DType::F64, DType::C64, DType::C128])?;
     Ok(x.clone())
 }
 

@@ -12,29 +12,75 @@ use crate::trace::types::TensorType;
 
 /// Row by row (Cholesky and Banachiewicz), of the lower triangle.
 pub(super) fn cholesky(x: &Literal, ty: &TensorType) -> Literal {
+    match ty.dtype.is_complex() {
+        true => factor::<Complex64>(x, ty),
+        false => factor::<f64>(x, ty),
+    }
+}
+
+/// Numbers with a conjugate; the conjugate of a real number is the number.
+trait Conjugate: Number {
+    fn conjugate(self) -> Self;
+    fn real(self) -> f64;
+    fn from_real(x: f64) -> Self;
+}
+
+impl Conjugate for f64 {
+    fn conjugate(self) -> f64 {
+        self
+    }
+
+    fn real(self) -> f64 {
+        self
+    }
+
+    fn from_real(x: f64) -> f64 {
+        x
+    }
+}
+
+impl Conjugate for Complex64 {
+    fn conjugate(self) -> Complex64 {
+        self.conj()
+    }
+
+    fn real(self) -> f64 {
+        self.re
+    }
+
+    fn from_real(x: f64) -> Complex64 {
+        x.into()
+    }
+}
+
+fn factor<N>(x: &Literal, ty: &TensorType) -> Literal
+where
+    N: Conjugate + Sub<Output = N> + Mul<Output = N> + Div<Output = N> + Sum,
+{
     let n = *ty.shape.last().expect("matrices");
-    let mut l = f64::lift(x);
+    let mut l = N::lift(x);
     for matrix in l.chunks_exact_mut((n * n).max(1)) {
         let mut fails = false;
         for i in 0..n {
             for j in 0..=i {
-                let sum: f64 = (0..j).map(|k| matrix[i * n + k] * matrix[j * n + k]).sum();
-                let rest = matrix[i * n + j] - sum;
+                let products = (0..j).map(|k| matrix[i * n + k] * matrix[j * n + k].conjugate());
+                let rest = matrix[i * n + j] - products.sum();
                 if i == j {
+                    let rest = rest.real();
                     // NaN is not positive.
                     fails |= rest.is_nan() || rest <= 0.0;
-                    matrix[i * n + j] = rest.sqrt();
+                    matrix[i * n + j] = N::from_real(rest.sqrt());
                 } else {
                     matrix[i * n + j] = rest / matrix[j * n + j];
                 }
             }
-            matrix[i * n + i + 1..(i + 1) * n].fill(0.0);
+            matrix[i * n + i + 1..(i + 1) * n].fill(N::ZERO);
         }
         if fails {
-            (0..n).for_each(|i| matrix[i * n..=i * n + i].fill(f64::NAN));
+            (0..n).for_each(|i| matrix[i * n..=i * n + i].fill(N::from_real(f64::NAN)));
         }
     }
-    f64::lower(ty, &l)
+    N::lower(ty, &l)
 }
 
 /// Substitution, forwards or backwards.

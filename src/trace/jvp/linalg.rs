@@ -4,13 +4,13 @@ use crate::trace::op::{Precision, TriangularSolveOp};
 use crate::trace::ops::{eye, triangular_solve};
 use crate::trace::tensor::Tensor;
 
-/// The tangent of `l = cholesky(x)`: `l phi(l^-1 t l^-T)`, phi the lower triangle with half of the
+/// The tangent of `l = cholesky(x)`: `l phi(l^-1 t l^-H)`, phi the lower triangle with half of the
 /// diagonal, and of `t` the lower triangle only (Murray 2016, "Differentiation of the Cholesky
 /// decomposition", forward mode).
 pub(super) fn jvp_cholesky(l: Tensor, t: Tensor) -> Tensor {
-    let t = t.tril(0) + t.tril(-1).swapaxes(-1, -2);
+    let t = t.tril(0) + t.tril(-1).swapaxes(-1, -2).conj();
     let lower = TriangularSolveOp { lower: true, ..TriangularSolveOp::default() };
-    let right = triangular_solve(l, t, TriangularSolveOp { transpose_a: true, ..lower });
+    let right = triangular_solve(l.conj(), t, TriangularSolveOp { transpose_a: true, ..lower });
     let both = triangular_solve(l, right, TriangularSolveOp { left_side: true, ..lower });
     let size = l.dim(-1);
     let phi = both.tril(0) / (eye(size, l.dtype()) + 1.0);

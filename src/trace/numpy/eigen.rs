@@ -1,4 +1,4 @@
-//! Eigenvalues of symmetric matrices and singular values, by Jacobi's rotations.
+//! Eigenvalues of symmetric and Hermitian matrices, and singular values, by Jacobi's rotations.
 //!
 //! A sweep rotates every pair of rows once, half of the rows against the other half at a time, so that
 //! each step is a few operations on whole matrices.
@@ -10,8 +10,8 @@ use crate::trace::control::{ScanOptions, fori_loop, scan_with, while_loop};
 use crate::trace::custom::custom_jvp;
 use crate::trace::op::Precision;
 use crate::trace::ops::{
-    IndexMode, arange, concatenate, constant, expect_square, eye, full_like, ones, ones_like,
-    where_, zeros, zeros_like,
+    IndexMode, arange, concatenate, constant, expect_square, eye, full_like, hermitian_part,
+    is_wide_inexact, ones, ones_like, where_, zeros, zeros_like,
 };
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::DType;
@@ -19,17 +19,27 @@ use crate::trace::types::DType;
 /// Sweeps after which the iteration ends in any case; matrices of a few hundred rows need 6 to 10.
 const MAX_SWEEPS: i32 = 15;
 
-fn product(a: Tensor, b: Tensor) -> Tensor {
+pub(super) fn product(a: Tensor, b: Tensor) -> Tensor {
     a.matmul_with(b, Precision::Highest)
 }
 
-/// The relative distance of two numbers of this type.
-fn epsilon(dtype: DType) -> f64 {
-    if dtype == DType::F64 { f64::EPSILON } else { f32::EPSILON.into() }
+/// The conjugate transpose of a matrix; of a real matrix the transpose.
+pub(super) fn adjoint(a: Tensor) -> Tensor {
+    a.t().conj()
 }
 
-/// The cosine and the sine, of the smaller angle, that make `b` of `[[a, b], [b, d]]` zero.
+/// The relative distance of two numbers of this type.
+pub(super) fn epsilon(dtype: DType) -> f64 {
+    if dtype.real() == DType::F64 { f64::EPSILON } else { f32::EPSILON.into() }
+}
+
+/// The cosine and the sine, of the smaller angle, that make `b` of `[[a, b], [b*, d]]` zero. The sine
+/// has the phase of `b`.
 fn rotation(a: Tensor, b: Tensor, d: Tensor) -> (Tensor, Tensor) {
+    if b.dtype().is_complex() {
+        let (cosine, sine) = rotation(a, b.abs(), d);
+        return (cosine.to(b.dtype()), sine.to(b.dtype()) * b.sign());
+    }
     let none = b.eq(0.0);
     let tau = (d - a) / (2.0 * where_(none, 1.0, b));
     let sign = sign_of(tau);
@@ -39,9 +49,12 @@ fn rotation(a: Tensor, b: Tensor, d: Tensor) -> (Tensor, Tensor) {
     (cosine, tangent * cosine)
 }
 
-/// 1 where `x` is not negative, else -1.
-fn sign_of(x: Tensor) -> Tensor {
-    where_(x.ge(0.0), ones_like(x), full_like(x, -1.0))
+/// 1 where `x` is not negative, else -1; of complex numbers `x / |x|`, and 1 at 0.
+pub(super) fn sign_of(x: Tensor) -> Tensor {
+    match x.dtype().is_complex() {
+        true => where_(x.eq(0.0), ones_like(x), x.sign()),
+        false => where_(x.ge(0.0), ones_like(x), full_like(x, -1.0)),
+    }
 }
 
 /// Rotates the first half of the rows against the second.
@@ -49,7 +62,7 @@ fn rotate_rows(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor {
     let half = x.dim(0) / 2;
     let (top, bottom) = (x.slice_axis(0, 0, half), x.slice_axis(0, half, 2 * half));
     let (c, s) = (cosine.expand_dims(1), sine.expand_dims(1));
-    concatenate(&[c * top - s * bottom, s * top + c * bottom], 0)
+    concatenate(&[c * top - s * bottom, s.conj() * top + c * bottom], 0)
 }
 
 /// The next round of a tournament: the first row stays, the others move one place around the circle.
@@ -69,11 +82,11 @@ fn reordered(x: Tensor, order: Tensor, axis: isize) -> Tensor {
     x.take_mode(order, axis, IndexMode::Clip)
 }
 
-/// The eigenvalues in ascending order and the eigenvectors, columns, of a symmetric matrix.
+/// The eigenvalues in ascending order and the eigenvectors, columns, of a symmetric or Hermitian matrix.
 fn eigh_by_rotations(a: Tensor) -> (Tensor, Tensor) {
     let (n, dtype) = (a.dim(0), a.dtype());
     if n < 2 {
-        return (a.diagonal(), eye(n, dtype));
+        return (a.diagonal().real(), eye(n, dtype));
     }
     // Rows and columns of zeros have no rotations.
     let rows = n.next_multiple_of(2);
@@ -84,10 +97,10 @@ fn eigh_by_rotations(a: Tensor) -> (Tensor, Tensor) {
     let order = constant(&next_round(rows)[..]);
     let step = |_: Tensor, (a, v): (Tensor, Tensor)| {
         let half = rows / 2;
-        let diagonal = a.diagonal();
+        let diagonal = a.diagonal().real();
         let (first, last) = (diagonal.slice_axis(0, 0, half), diagonal.slice_axis(0, half, rows));
         let (c, s) = rotation(first, a.slice_axis(1, half, rows).diagonal(), last);
-        let a = rotate_rows(rotate_rows(a, c, s).t(), c, s);
+        let a = rotate_rows(adjoint(rotate_rows(a, c, s)), c, s);
         let v = rotate_rows(v, c, s);
         (reordered(reordered(a, order, 0), order, 1), reordered(v, order, 0))
     };
@@ -101,9 +114,9 @@ fn eigh_by_rotations(a: Tensor) -> (Tensor, Tensor) {
     let start = (constant(0i32), full, eye(rows, dtype));
     let (_, a, v) = while_loop(continues, sweep, start);
     // After whole sweeps the rows are in their first order.
-    let (values, vectors) = (a.diagonal().slice_axis(0, 0, n), v.slice_axis(0, 0, n));
+    let (values, vectors) = (a.diagonal().real().slice_axis(0, 0, n), v.slice_axis(0, 0, n));
     let order = values.argsort(0);
-    let vectors = vectors.slice_axis(1, 0, n).t();
+    let vectors = adjoint(vectors.slice_axis(1, 0, n));
     (reordered(values, order, 0), reordered(vectors, order, 1))
 }
 
@@ -111,20 +124,20 @@ fn eigh_by_rotations(a: Tensor) -> (Tensor, Tensor) {
 fn eigh_of_matrix(a: Tensor) -> (Tensor, Tensor) {
     let rule = |a: Tensor, t: Tensor| {
         let (w, v) = eigh_of_matrix(a);
-        let identity = eye(a.dim(0), a.dtype());
+        let identity = eye(a.dim(0), w.dtype());
         let differences = identity + w.expand_dims(0) - w.expand_dims(1);
         let factors: Tensor = 1.0 / differences - identity;
-        let inner = product(product(v.t(), t), v);
-        ((w, v), (inner.diagonal(), product(v, factors * inner)))
+        let inner = product(product(adjoint(v), t), v);
+        ((w, v), (inner.diagonal().real(), product(v, factors.to(a.dtype()) * inner)))
     };
     custom_jvp(eigh_by_rotations, rule)(a)
 }
 
 /// `jnp.linalg.eigh`: the eigenvalues `[.., n]` in ascending order and the eigenvectors `[.., n, n]`,
-/// columns, of symmetric matrices `a: f[.., n, n]`, f32 or f64. A matrix that is not symmetric is
-/// symmetrized, `(a + a^T) / 2`, as JAX does.
+/// columns, of symmetric matrices `a: [.., n, n]` of f32 or f64, or Hermitian matrices of c64 or c128.
+/// The eigenvalues are real. A matrix that is not Hermitian is symmetrized, `(a + a^H) / 2`, as JAX does.
 ///
-/// Signs of eigenvectors may differ from LAPACK's. Derivatives of eigenvectors are those of different
+/// Signs and phases of eigenvectors may differ from LAPACK's. Derivatives of eigenvectors are those of different
 /// eigenvalues, and infinite where two are equal, as in JAX.
 ///
 /// ```
@@ -141,12 +154,11 @@ pub fn eigh(a: Tensor) -> (Tensor, Tensor) {
     let _scope = function("eigh");
     at_line(Location::caller(), || {
         expect_square("eigh", a);
-        let symmetric = (a + a.swapaxes(-1, -2)) * 0.5;
         let of_matrix = |args: &[Tensor]| {
             let (w, v) = eigh_of_matrix(args[0]);
             vec![w, v]
         };
-        let all = for_each(&batch_of(a), of_matrix, &[symmetric]);
+        let all = for_each(&batch_of(a), of_matrix, &[hermitian_part(a)]);
         (all[0], all[1])
     })
 }
@@ -161,27 +173,35 @@ pub fn eigvalsh(a: Tensor) -> Tensor {
     })
 }
 
+/// The columns of `x` reflected at the plane that is orthogonal to `v`, whose norm is 1.
+pub(super) fn reflected(x: Tensor, v: Tensor) -> Tensor {
+    x - 2.0 * v.expand_dims(1) * product(v.conj(), x).expand_dims(0)
+}
+
+/// The unit vector whose reflection makes the elements of `column` after element `i` zero, leaves those
+/// before it, and turns element `i` to `-sign` times the norm of both; and that sign, which is the sign
+/// or phase of element `i`, so that nothing cancels.
+pub(super) fn householder(column: Tensor, i: Tensor) -> (Tensor, Tensor) {
+    let (numbers, dtype) = (arange(column.dim(0), DType::I32), column.dtype());
+    let column = where_(numbers.ge(i), column, 0.0);
+    let norm = column.norm();
+    let sign = sign_of(column.dynamic_index_clamped(0, i));
+    let corner = numbers.eq(i).to(dtype);
+    let v = column + sign * where_(norm.eq(0.0), 1.0, norm).to(dtype) * corner;
+    (v / v.norm().to(dtype), sign)
+}
+
 /// An orthogonal matrix of `columns` columns whose first ones are those of `u: [m, k]`, as far as these
 /// are orthonormal; columns of zeros are completed. By Householder's reflections.
 fn completed(u: Tensor, columns: usize) -> Tensor {
     let (m, k, dtype) = (u.dim(0), u.dim(1), u.dtype());
-    let numbers = arange(m, DType::I32);
     let reflect = |rest: Tensor, i: Tensor| {
-        let column = where_(numbers.ge(i), rest.dynamic_index_clamped(1, i), 0.0);
-        let norm = column.norm();
-        let head = column.dynamic_index_clamped(0, i);
-        // The sign that does not cancel; the column becomes -sign * norm.
-        let sign = sign_of(head);
-        let corner = numbers.eq(i).to(dtype);
-        let v = column + sign * where_(norm.eq(0.0), 1.0, norm) * corner;
-        let v = v / v.norm();
-        let rest = rest - 2.0 * v.expand_dims(1) * product(v, rest).expand_dims(0);
-        (rest, (v, -sign))
+        let (v, sign) = householder(rest.dynamic_index_clamped(1, i), i);
+        (reflected(rest, v), (v, -sign))
     };
     let steps = arange(k, DType::I32);
     let (_, (vs, signs)) = scan_with(reflect, u, steps, ScanOptions::default());
-    let back =
-        |q: Tensor, v: Tensor| (q - 2.0 * v.expand_dims(1) * product(v, q).expand_dims(0), ());
+    let back = |q: Tensor, v: Tensor| (reflected(q, v), ());
     let start = eye(m, dtype).slice_axis(1, 0, columns);
     let (q, ()) = scan_with(back, start, vs, ScanOptions::reversed());
     let ones = ones([columns - k], dtype);
@@ -197,38 +217,39 @@ fn svd_of_tall(a: Tensor, full: bool) -> (Tensor, Tensor, Tensor) {
     let columns = a.t().pad(&[0, 0], &[(rows - n) as i64, 0], 0.0);
     let order = constant(&next_round(rows)[..]);
     let tolerance = epsilon(dtype);
-    let floor = columns.square().sum(..) * (tolerance * tolerance);
+    let floor = columns.squared_size().sum(..) * (tolerance * tolerance);
     let step = |_: Tensor, (x, v, worst): (Tensor, Tensor, Tensor)| {
         let half = rows / 2;
         let (top, bottom) = (x.slice_axis(0, 0, half), x.slice_axis(0, half, rows));
-        let (aa, bb) = (top.square().sum(1), bottom.square().sum(1));
-        let ab = (top * bottom).sum(1);
+        let (aa, bb) = (top.squared_size().sum(1), bottom.squared_size().sum(1));
+        let ab = (top * bottom.conj()).sum(1);
         let bound = (aa * bb).sqrt();
         // Columns of nothing but rounding are left.
         let small = aa.minimum(bb).le(floor) | ab.abs().le(tolerance * bound);
         let ab = where_(small, 0.0, ab);
         let (c, s) = rotation(aa, ab, bb);
-        let worst = worst.maximum((!small).to(dtype).max(..));
+        let worst = worst.maximum((!small).to(aa.dtype()).max(..));
         let (x, v) = (rotate_rows(x, c, s), rotate_rows(v, c, s));
         (reordered(x, order, 0), reordered(v, order, 0), worst)
     };
     let sweep = |(count, x, v, _): (Tensor, Tensor, Tensor, Tensor)| {
-        let start = (x, v, zeros([], dtype));
+        let start = (x, v, zeros([], dtype.real()));
         let (x, v, worst) = fori_loop(0, rows - 1, step, start);
         (count + 1, x, v, worst)
     };
     let continues = |(count, _, _, worst): (Tensor, Tensor, Tensor, Tensor)| {
         count.lt(MAX_SWEEPS) & worst.gt(0.0)
     };
-    let start = (constant(0i32), columns, eye(rows, dtype), ones([], dtype));
+    let start = (constant(0i32), columns, eye(rows, dtype), ones([], dtype.real()));
     let (_, x, v, _) = while_loop(continues, sweep, start);
-    let (x, vt) = (x.slice_axis(0, 0, n), v.slice_axis(0, 0, n).slice_axis(1, 0, n));
-    let s = x.square().sum(1).sqrt();
+    // The rotations `v` act on the transposed matrix: `a = u diag(s) v*`.
+    let (x, vt) = (x.slice_axis(0, 0, n), v.slice_axis(0, 0, n).slice_axis(1, 0, n).conj());
+    let s = x.squared_size().sum(1).sqrt();
     let order = (-s).argsort(0);
     let (x, s, vt) = (reordered(x, order, 0), reordered(s, order, 0), reordered(vt, order, 0));
     let least = s.max(..) * (tolerance * m as f64);
     let known = s.gt(least) & s.gt(0.0);
-    let unit = x / where_(known, s, 1.0).expand_dims(1);
+    let unit = x / where_(known, s, 1.0).expand_dims(1).to(dtype);
     let u = where_(known.expand_dims(1), unit, 0.0).t();
     (completed(u, if full { m } else { n }), s, vt)
 }
@@ -248,24 +269,27 @@ fn svd_of_matrix(a: Tensor, full: bool) -> (Tensor, Tensor, Tensor) {
     let rule = move |a: Tensor, t: Tensor| {
         let (u, s, vt) = svd_of_matrix(a, full);
         let (m, n, k) = (a.dim(0), a.dim(1), s.dim(0));
-        let (u1, v1) = (u.slice_axis(1, 0, k), vt.slice_axis(0, 0, k).t());
-        let identity = eye(k, a.dtype());
-        let ds = product(product(u1.t(), t), v1);
+        let dtype = a.dtype();
+        let (u1, v1) = (u.slice_axis(1, 0, k), adjoint(vt.slice_axis(0, 0, k)));
+        let identity = eye(k, s.dtype());
+        let ds = product(product(adjoint(u1), t), v1);
         let (row, column) = (s.expand_dims(0), s.expand_dims(1));
         let f: Tensor = 1.0 / ((row + column) * (row - column) + identity) - identity;
         let nothing = s.eq(0.0);
         let inverse = where_(nothing, 0.0, 1.0 / where_(nothing, 1.0, s));
+        let skew = (identity * inverse.expand_dims(1)).to(dtype);
+        let (f, row, column) = (f.to(dtype), row.to(dtype), column.to(dtype));
         let (right, left) = (row * ds, column * ds);
-        let skew = 0.5 * (ds - ds.t()) * (identity * inverse.expand_dims(1));
-        let mut du = product(u1, f * (right + right.t()) + skew);
-        let mut dv = product(v1, f * (left + left.t()));
+        let skew = 0.5 * (ds - adjoint(ds)) * skew;
+        let mut du = product(u1, f * (right + adjoint(right)) + skew);
+        let mut dv = product(v1, f * (left + adjoint(left)));
         if m > n {
             let rest = product(t, v1);
-            du = du + (rest - product(u1, product(u1.t(), rest))) / row;
+            du = du + (rest - product(u1, product(adjoint(u1), rest))) / row;
         }
         if n > m {
-            let rest = product(t.t(), u1);
-            dv = dv + (rest - product(v1, product(v1.t(), rest))) / row;
+            let rest = product(adjoint(t), u1);
+            dv = dv + (rest - product(v1, product(adjoint(v1), rest))) / row;
         }
         let whole = |basis: Tensor, first: Tensor, change: Tensor| {
             let columns = basis.dim(1);
@@ -273,32 +297,31 @@ fn svd_of_matrix(a: Tensor, full: bool) -> (Tensor, Tensor, Tensor) {
                 return change;
             }
             let others = basis.slice_axis(1, k, columns);
-            concatenate(&[change, -product(first, product(change.t(), others))], 1)
+            concatenate(&[change, -product(first, product(adjoint(change), others))], 1)
         };
-        let (du, dv) = (whole(u, u1, du), whole(vt.t(), v1, dv));
-        ((u, s, vt), (du, ds.diagonal(), dv.t()))
+        let (du, dv) = (whole(u, u1, du), whole(adjoint(vt), v1, dv));
+        ((u, s, vt), (du, ds.diagonal().real(), adjoint(dv)))
     };
     custom_jvp(move |a: Tensor| svd_by_rotations(a, full), rule)(a)
 }
 
-/// Ends the trace unless `a` is a matrix of f32 or f64 that is not empty, or a batch of them.
+/// Ends the trace unless `a` is a matrix of f32, f64, c64 or c128 that is not empty, or a batch of them.
 #[track_caller]
 fn expect_matrix(name: &str, a: Tensor) {
     let ty = a.ty();
     let fits = ty.rank() >= 2 && ty.shape.iter().rev().take(2).all(|&size| size > 0);
-    if !fits || !matches!(ty.dtype, DType::F32 | DType::F64) {
-        let problem =
-            format!("takes matrices of f32 or f64 that are not empty, and was given {ty}");
-        fail_op(name, problem);
+    if !fits || !is_wide_inexact(ty.dtype) {
+        let problem = "takes matrices of f32, f64, c64 or c128 that are not empty";
+        fail_op(name, format!("{problem}, and was given {ty}"));
     }
 }
 
 /// `jnp.linalg.svd`: `u`, the singular values `s: [.., k]` in descending order, and `vt`, with `a = u
-/// diag(s) vt`, of matrices `a: f[.., m, n]`, f32 or f64; `k` is the smaller of `m` and `n`. If
+/// diag(s) vt`, of matrices `a: [.., m, n]` of f32, f64, c64 or c128; `k` is the smaller of `m` and `n`. If
 /// `full_matrices`, JAX's default, `u` is `[.., m, m]` and `vt: [.., n, n]`, else `[.., m, k]` and
 /// `[.., k, n]`.
 ///
-/// Signs of pairs of vectors may differ from LAPACK's. Derivatives of vectors are those of different
+/// Signs and phases of pairs of vectors may differ from LAPACK's. Derivatives of vectors are those of different
 /// singular values, as in JAX.
 ///
 /// # Errors
@@ -342,15 +365,15 @@ pub fn svdvals(a: Tensor) -> Tensor {
         expect_matrix("svdvals", a);
         let rule = |a: Tensor, t: Tensor| {
             let (u, s, vt) = svd_of_matrix(a, false);
-            (s, product(product(u.t(), t), vt.t()).diagonal())
+            (s, product(product(adjoint(u), t), adjoint(vt)).diagonal().real())
         };
         let values = custom_jvp(|a: Tensor| svd_by_rotations(a, false).1, rule);
         for_each(&batch_of(a), |args| vec![values(args[0])], &[a])[0]
     })
 }
 
-/// `jnp.linalg.pinv`: the pseudo-inverses (Moore and Penrose) of matrices `a: f[.., m, n]`, f32 or f64.
-/// Singular values up to `rtol` times the largest count as 0; without `rtol`, ten epsilons times the
+/// `jnp.linalg.pinv`: the pseudo-inverses (Moore and Penrose) of matrices `a: [.., m, n]` of f32, f64,
+/// c64 or c128. Singular values up to `rtol` times the largest count as 0; without `rtol`, ten epsilons times the
 /// larger of `m` and `n`.
 ///
 /// # Errors
@@ -372,7 +395,7 @@ fn pinv_of_matrix(a: Tensor, rtol: Option<f64>) -> Tensor {
         let (u, s, vt) = svd_by_rotations(a, false);
         let kept = s.gt(rtol * s.max(..));
         let factors = where_(kept, 1.0 / where_(kept, s, 1.0), 0.0);
-        product(vt.t() * factors.expand_dims(0), u.t())
+        product(adjoint(vt) * factors.expand_dims(0).to(a.dtype()), adjoint(u))
     };
     let rule = move |a: Tensor, t: Tensor| {
         let p = pinv_of_matrix(a, rtol);
@@ -380,7 +403,7 @@ fn pinv_of_matrix(a: Tensor, rtol: Option<f64>) -> Tensor {
         let three = |x: Tensor, y: Tensor, z: Tensor| {
             if m >= n { product(product(x, y), z) } else { product(x, product(y, z)) }
         };
-        let (s, r) = (three(p, p.t(), t.t()), three(t.t(), p.t(), p));
+        let (s, r) = (three(p, adjoint(p), adjoint(t)), three(adjoint(t), adjoint(p), p));
         (p, s - three(p, t, p) - three(s, a, p) + r - three(p, a, r))
     };
     custom_jvp(inverse, rule)(a)
@@ -406,8 +429,8 @@ pub fn matrix_rank(a: Tensor, tol: Option<f64>) -> Tensor {
     })
 }
 
-/// `jnp.linalg.lstsq`: the least-squares solution of `a x = b` of least norm, for `a: f[m, n]` and `b:
-/// f[m]` or `f[m, k]`; the squared norms of the residuals, `[k]`; the rank, an `i32` scalar; and the
+/// `jnp.linalg.lstsq`: the least-squares solution of `a x = b` of least norm, for `a: [m, n]` and `b:
+/// [m]` or `[m, k]` of f32, f64, c64 or c128; the squared norms of the residuals, `[k]`; the rank, an `i32` scalar; and the
 /// singular values of `a`.
 ///
 /// Singular values below `rcond` times the largest count as 0; without `rcond`, epsilon times the
@@ -434,9 +457,9 @@ pub fn lstsq(a: Tensor, b: Tensor, rcond: Option<f64>) -> (Tensor, Tensor, Tenso
         let rcond = rcond.unwrap_or(larger * epsilon(a.dtype()));
         let (u, s, vt) = svd(a, false);
         let kept = s.gt(0.0) & s.ge(rcond * s.index_axis(0, 0));
-        let inverse = where_(kept, 1.0 / where_(kept, s, 1.0), 0.0);
-        let x = product(vt.t(), inverse.expand_dims(1) * product(u.t(), columns));
-        let residuals = (columns - product(a, x)).square().sum(0);
+        let inverse = where_(kept, 1.0 / where_(kept, s, 1.0), 0.0).to(a.dtype());
+        let x = product(adjoint(vt), inverse.expand_dims(1) * product(adjoint(u), columns));
+        let residuals = (columns - product(a, x)).squared_size().sum(0);
         let x = if b.rank() == 1 { x.squeeze(1) } else { x };
         (x, residuals, kept.to(DType::I32).sum(..), s)
     })

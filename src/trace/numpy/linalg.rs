@@ -7,7 +7,7 @@ use crate::trace::control::scan;
 use crate::trace::custom::custom_jvp;
 use crate::trace::op::{Precision, TriangularSolveOp};
 use crate::trace::ops::{
-    IndexMode, arange, broadcast_shapes, complex, concatenate, expect_square_inexact, eye, ones,
+    IndexMode, arange, broadcast_shapes, complex, concatenate, expect_square, eye, ones,
     triangular_solve, where_, zeros_like,
 };
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
@@ -19,14 +19,14 @@ const LOWER: TriangularSolveOp =
 const UNIT_LOWER: TriangularSolveOp = TriangularSolveOp { unit_diagonal: true, ..LOWER };
 const UPPER: TriangularSolveOp = TriangularSolveOp { lower: false, ..LOWER };
 
-/// `jax.scipy.linalg.cho_solve`: the `X` of `L L^T X = B`, for the lower triangular
+/// `jax.scipy.linalg.cho_solve`: the `X` of `L L^H X = B`, for the lower triangular
 /// `l = cholesky(a)`. `b` is `[.., n, m]`, or has one axis less.
 #[track_caller]
 pub fn cho_solve(l: Tensor, b: Tensor) -> Tensor {
     let _scope = function("cho_solve");
     at_line(Location::caller(), || {
         let half = triangular_solve(l, b, LOWER);
-        triangular_solve(l, half, TriangularSolveOp { transpose_a: true, ..LOWER })
+        triangular_solve(l.conj(), half, TriangularSolveOp { transpose_a: true, ..LOWER })
     })
 }
 
@@ -67,7 +67,7 @@ pub(super) fn batch_of(a: Tensor) -> Shape {
 pub fn lu(a: Tensor) -> (Tensor, Tensor, Tensor) {
     let _scope = function("lu");
     at_line(Location::caller(), || {
-        expect_square_inexact("lu", a);
+        expect_square("lu", a);
         let all = for_each(
             &batch_of(a),
             |args| {
@@ -82,7 +82,7 @@ pub fn lu(a: Tensor) -> (Tensor, Tensor, Tensor) {
 
 /// [`lu`] of one matrix, with its derivative in closed form: `L' = L tril(M, -1)` and `U' = triu(M)
 /// U` with `M = L^-1 P a' U^-1` (de Hoog, Anderssen & Lukas 2011).
-fn lu_of_matrix(a: Tensor) -> (Tensor, Tensor, Tensor) {
+pub(super) fn lu_of_matrix(a: Tensor) -> (Tensor, Tensor, Tensor) {
     let rule = |a: Tensor, t: Tensor| {
         let (lu, pivots, permutation) = eliminate(a);
         let solved = triangular_solve(lu, rows(t, permutation), UNIT_LOWER);
@@ -126,7 +126,7 @@ fn eliminate(a: Tensor) -> (Tensor, Tensor, Tensor) {
 }
 
 /// The solution for the matrix of which these are the factors.
-fn lu_solve(lu: Tensor, permutation: Tensor, b: Tensor) -> Tensor {
+pub(super) fn lu_solve(lu: Tensor, permutation: Tensor, b: Tensor) -> Tensor {
     triangular_solve(lu, triangular_solve(lu, rows(b, permutation), UNIT_LOWER), UPPER)
 }
 
@@ -161,7 +161,7 @@ fn solve_matrix(a: Tensor, b: Tensor) -> Tensor {
 pub fn solve(a: Tensor, b: Tensor) -> Tensor {
     let _scope = function("solve");
     at_line(Location::caller(), || {
-        expect_square_inexact("solve", a);
+        expect_square("solve", a);
         let (left, right) = (a.ty(), b.ty());
         let n = left.shape[left.rank() - 1];
         let vector = right.rank() == 1;
@@ -191,7 +191,7 @@ pub fn solve(a: Tensor, b: Tensor) -> Tensor {
 pub fn inv(a: Tensor) -> Tensor {
     let _scope = function("inv");
     at_line(Location::caller(), || {
-        expect_square_inexact("inv", a);
+        expect_square("inv", a);
         solve(a, eye(a.dim(-1), a.dtype()))
     })
 }
@@ -210,7 +210,7 @@ fn parity(pivots: Tensor, like: Tensor) -> Tensor {
 pub fn slogdet(a: Tensor) -> (Tensor, Tensor) {
     let _scope = function("slogdet");
     at_line(Location::caller(), || {
-        expect_square_inexact("slogdet", a);
+        expect_square("slogdet", a);
         let log_of = |a: Tensor, lu: Tensor, pivots: Tensor| {
             let diagonal = lu.diagonal();
             (parity(pivots, a) * diagonal.sign().prod(..), diagonal.abs().log().sum(..))
@@ -246,7 +246,7 @@ pub fn slogdet(a: Tensor) -> (Tensor, Tensor) {
 pub fn det(a: Tensor) -> Tensor {
     let _scope = function("det");
     at_line(Location::caller(), || {
-        expect_square_inexact("det", a);
+        expect_square("det", a);
         for_each(&batch_of(a), |x| vec![det_of_matrix(x[0])], &[a])[0]
     })
 }

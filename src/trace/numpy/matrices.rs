@@ -197,7 +197,7 @@ pub fn matrix_norm(a: Tensor, order: MatrixNorm) -> Tensor {
         fail_op("matrix_norm", format!("takes matrices, and was given {}", a.ty()));
     }
     at_line(Location::caller(), || match order {
-        MatrixNorm::Frobenius => a.square().sum([-2, -1]).sqrt(),
+        MatrixNorm::Frobenius => a.squared_size().sum([-2, -1]).sqrt(),
         MatrixNorm::One => a.abs().sum(-2).max(-1),
         MatrixNorm::Infinity => a.abs().sum(-1).max(-1),
         MatrixNorm::LeastColumn => a.abs().sum(-2).min(-1),
@@ -208,7 +208,7 @@ pub fn matrix_norm(a: Tensor, order: MatrixNorm) -> Tensor {
     })
 }
 
-/// `jnp.linalg.cond`: the condition numbers of matrices `a: f[.., m, n]`, f32 or f64. The order is
+/// `jnp.linalg.cond`: the condition numbers of matrices `a: [.., m, n]` of f32, f64, c64 or c128. The order is
 /// JAX's `p`, `Spectral` by default: the ratio of the largest to the least singular value. Other orders
 /// than `Spectral` and `LeastSingular` take square matrices.
 ///

@@ -3,6 +3,9 @@
 use std::f64::consts::{FRAC_1_SQRT_2, PI, SQRT_2};
 use std::panic::Location;
 
+use num_complex::Complex;
+
+use super::faddeeva::wofz;
 use super::incomplete::epsilon;
 use crate::trace::custom::custom_jvp;
 use crate::trace::ops::{broadcast_pair, full_like, ones_like, where_, zeros_like};
@@ -172,11 +175,14 @@ fn power_of_logarithm(log: Tensor, lambda: Tensor) -> Tensor {
     where_(zero, log, (safe * log).expm1() / safe)
 }
 
-/// `jax.scipy.special.erfcx`: `exp(x^2) erfc(x)`, without overflow. f32 or f64.
+/// `jax.scipy.special.erfcx`: `exp(x^2) erfc(x)`, without overflow. f32, f64, c64 or c128.
 #[track_caller]
 pub fn erfcx(x: Tensor) -> Tensor {
     let _scope = function("erfcx");
     at_line(Location::caller(), || {
+        if x.dtype().is_complex() {
+            return wofz(x * Complex::new(0.0, 1.0));
+        }
         let _ = epsilon("erfcx", x);
         let rule = |x: Tensor, t: Tensor| {
             let y = scaled_erfc(x);

@@ -7,15 +7,15 @@ use crate::trace::ops::{arange, zeros_like};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::DType;
 
-/// `jnp.linalg.qr` of a matrix `[m, n]`, `m >= n`: `Q: [m, n]` with orthonormal columns and `R: [n,
-/// n]` upper triangular with a positive diagonal (LAPACK's, with its signs made so).
+/// `jnp.linalg.qr` of a real or complex matrix `[m, n]`, `m >= n`: `Q: [m, n]` with orthonormal columns and
+/// `R: [n, n]` upper triangular with a positive diagonal (LAPACK's, with its signs made so).
 #[track_caller]
 pub fn qr(a: Tensor) -> (Tensor, Tensor) {
     let _scope = function("qr");
     let at = Location::caller();
     at_line(at, || {
         let q = orthonormal_columns(a);
-        (q, q.t().matmul(a).triu(0))
+        (q, q.t().conj().matmul(a).triu(0))
     })
 }
 
@@ -27,7 +27,7 @@ const BLOCK: usize = 32;
 const FEW: usize = 128;
 
 /// The matrix Q of `a = Q R` with R upper triangular and its diagonal positive: orthonormal
-/// columns that span those of `a: f[m, n]`, `m >= n`. Equals LAPACK's QR after its sign
+/// columns that span those of the real or complex `a: [m, n]`, `m >= n`. Equals LAPACK's QR after its sign
 /// correction. Columns that depend on those before give NaN.
 ///
 /// Block Gram-Schmidt, each projection done twice (Giraud, Langou & Rozloznik 2005: twice is
@@ -36,10 +36,10 @@ const FEW: usize = 128;
 pub fn orthonormal_columns(a: Tensor) -> Tensor {
     let _scope = function("orthonormal_columns");
     let ty = a.ty();
-    if ty.rank() != 2 || ty.shape[0] < ty.shape[1] || !ty.dtype.is_float() {
+    if ty.rank() != 2 || ty.shape[0] < ty.shape[1] || !ty.dtype.is_inexact() {
         fail_op(
             "orthonormal_columns",
-            format!("takes a tall matrix of floats, and was given {ty}"),
+            format!("takes a tall matrix of floats or complex numbers, and was given {ty}"),
         );
     }
     let (m, n) = (ty.shape[0], ty.shape[1]);
@@ -61,7 +61,7 @@ pub fn orthonormal_columns(a: Tensor) -> Tensor {
     let done = head.pad(&[0, 0], &[(n - first) as i64, 0], 0.0);
     let step = |done: Tensor, (mut block, start): (Tensor, Tensor)| {
         for _ in 0..2 {
-            block = orthonormal_rows(block - block.matmul(done.t()).matmul(done));
+            block = orthonormal_rows(block - block.matmul(done.t().conj()).matmul(done));
         }
         (done.dynamic_update_slice_clamped(block, &[start, zeros_like(start)]), ())
     };
@@ -76,9 +76,9 @@ fn orthonormal_rows(rows: Tensor) -> Tensor {
     let step = |done: Tensor, (row, i): (Tensor, Tensor)| {
         let mut v = row;
         for _ in 0..2 {
-            v = v - done.matmul(v).matmul(done);
+            v = v - done.conj().matmul(v).matmul(done);
         }
-        let v = v / v.norm();
+        let v = v / v.norm().to(v.dtype());
         (done.dynamic_update_index_clamped(0, i, v), ())
     };
     scan_with(step, zeros_like(rows), (rows, numbers), ScanOptions::default()).0

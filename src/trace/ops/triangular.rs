@@ -8,17 +8,16 @@ use crate::trace::op::{Op, TriangularSolveOp};
 use crate::trace::tensor::{Tensor, at_line, bind1, fail_op, function};
 use crate::trace::types::DType;
 
-/// `lax.linalg.cholesky`, `jnp.linalg.cholesky`: the lower triangular L with `L L^T = x`, of
-/// symmetric positive definite matrices `x: f[.., n, n]`, f32 or f64. A matrix that is not
-/// symmetric is symmetrized, `(x + x^T) / 2`, as JAX does. If a matrix is not positive definite its
+/// `lax.linalg.cholesky`, `jnp.linalg.cholesky`: the lower triangular L with `L L^H = x`, of
+/// Hermitian positive definite matrices `x: [.., n, n]` of f32, f64, c64 or c128. A matrix that is not
+/// Hermitian is symmetrized, `(x + x^H) / 2`, as JAX does. If a matrix is not positive definite its
 /// triangle is NaN.
 #[track_caller]
 pub fn cholesky(x: Tensor) -> Tensor {
     let _scope = function("cholesky");
     at_line(Location::caller(), || {
         expect_square("cholesky", x);
-        let symmetric = (x + x.swapaxes(-1, -2)) * 0.5;
-        bind1(Op::Cholesky, &[symmetric], Location::caller())
+        bind1(Op::Cholesky, &[hermitian_part(x)], Location::caller())
     })
 }
 
@@ -50,27 +49,26 @@ pub fn triangular_solve(a: Tensor, b: Tensor, op: TriangularSolveOp) -> Tensor {
     bind1(Op::TriangularSolve(op), &[a, b], at)
 }
 
-/// Checks that `a` is a square matrix of floats or complex numbers, or a batch of them.
-#[track_caller]
-pub(crate) fn expect_square_inexact(name: &str, a: Tensor) {
-    if !a.dtype().is_complex() {
-        return expect_square(name, a);
-    }
-    let ty = a.ty();
-    let rank = ty.rank();
-    if rank < 2 || ty.shape[rank - 1] != ty.shape[rank - 2] {
-        fail_op(name, format!("takes square matrices, and was given {ty}"));
-    }
+/// Returns true for the element types of factorizations.
+pub(crate) fn is_wide_inexact(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F64 | DType::C64 | DType::C128)
 }
 
-/// Checks that `a` is a square matrix of floats, or a batch of them.
+/// `(x + x^H) / 2`, of real matrices `(x + x^T) / 2`.
+#[track_caller]
+pub(crate) fn hermitian_part(x: Tensor) -> Tensor {
+    (x + x.swapaxes(-1, -2).conj()) * 0.5
+}
+
+/// Checks that `a` is a square matrix of floats or complex numbers, or a batch of them.
 #[track_caller]
 pub(crate) fn expect_square(name: &str, a: Tensor) {
     let ty = a.ty();
     let rank = ty.rank();
     let square = rank >= 2 && ty.shape[rank - 1] == ty.shape[rank - 2];
-    if !square || !matches!(ty.dtype, DType::F32 | DType::F64) {
-        fail_op(name, format!("takes square matrices of f32 or f64, and was given {ty}"));
+    if !square || !is_wide_inexact(ty.dtype) {
+        let problem = format!("takes square matrices of f32, f64, c64 or c128, and was given {ty}");
+        fail_op(name, problem);
     }
 }
 

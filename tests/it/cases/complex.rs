@@ -3,7 +3,9 @@
 use std::slice::from_ref;
 
 use podracer::trace::op::{BinaryOp, CompareOp, Domain, FftKind, TriangularSolveOp, UnaryOp};
-use podracer::trace::ops::{complex, concatenate, constant, fft, triangular_solve, where_};
+use podracer::trace::ops::{
+    cholesky, complex, concatenate, constant, eye, fft, triangular_solve, where_,
+};
 use podracer::{
     Complex, DType, ScanOptions, Tensor, checkpoint, cond, custom_jvp, scan, scan_with, while_loop,
 };
@@ -102,6 +104,13 @@ fn shapes(cases: &mut Vec<Case>) {
             let op =
                 TriangularSolveOp { left_side: true, lower: true, ..TriangularSolveOp::default() };
             triangular_solve(x[0], x[1], op)
+        })
+        .loose(64.0),
+    );
+    cases.push(
+        of("cholesky/complex", &[x(&[3, 3])], |x| {
+            let adjoint = x[0].t().conj();
+            cholesky(x[0].matmul(adjoint) + eye(3, x[0].dtype()) * 2.0 + x[0].triu(1) * 0.25)
         })
         .loose(64.0),
     );

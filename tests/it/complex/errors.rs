@@ -4,7 +4,7 @@ use ndarray::array;
 use podracer::lower::stablehlo::{LowerOptions, Platform, stablehlo};
 use podracer::trace::numpy::{self, FftNorm, fft, rfft};
 use podracer::trace::op::FftKind;
-use podracer::trace::ops::{self, complex};
+use podracer::trace::ops::{self, cholesky, complex};
 use podracer::{
     Array, Complex, DType, Literal, Program, Tensor, grad, grad_holomorphic, interpret, jacfwd,
     jacrev, jit, make_program,
@@ -66,8 +66,25 @@ fn jacobians_refuse_complex_sides() {
         text.starts_with("jacrev: the result is c64[3], and Jacobians are of floats"),
         "{text}"
     );
-    let text = message(|z| numpy::eigh(z.expand_dims(1) * z).0);
-    assert!(text.starts_with("eigh: takes square matrices of f32 or f64"), "{text}");
+}
+
+#[test]
+fn factorizations_name_what_they_want() {
+    let square = "takes square matrices of f32, f64, c64 or c128, and was given";
+    let text = message(|z| cholesky(z.reshape([1, 3])));
+    assert_eq!(text, format!("cholesky: {square} c64[1,3]"));
+    let text = message(|z| numpy::eig(z).0);
+    assert_eq!(text, format!("eig: {square} c64[3]"));
+    let text = message(|z| numpy::eigvals((z.expand_dims(1) * z).real().to(DType::I32)));
+    assert_eq!(text, format!("eigvals: {square} i32[3,3]"));
+    let text = message(|z| numpy::qr(z.reshape([1, 3])).0);
+    assert!(text.contains("takes a tall matrix of floats or complex numbers"), "{text}");
+    let text = message(|z| numpy::svd(z.reshape([3, 1]).slice_axis(1, 0, 0), true).0);
+    assert!(text.contains("c64 or c128 that are not empty, and was given c64[3,0]"), "{text}");
+    let text = message(|z| numpy::lstsq(z.reshape([3, 1]), z.real(), None).0);
+    assert!(text.contains("takes a [m, n] and b [m] or [m, k]"), "{text}");
+    let text = message(|z| numpy::wofz(z.real().to(DType::I32)));
+    assert_eq!(text, "wofz: takes f32, f64, c64 or c128, and was given i32[3]");
 }
 
 /// GPU libraries take all axes of an inverse real transform to be symmetric.

@@ -19,7 +19,7 @@ pub fn rows() -> Vec<Row> {
         ravel_multi_index, select, setdiff1d, setxor1d, tensordot, tri, tril_indices, triu_indices,
         union1d, unique_all, unravel_index, vecdot, vecmat, vstack);
     items!(rows, "jax.numpy.linalg", ops: cholesky);
-    items!(rows, "jax.numpy.linalg", numpy: cond, eigh, eigvalsh, lstsq, matrix_rank, pinv, svd, svdvals, det, inv, matrix_norm, matrix_power, multi_dot, qr,
+    items!(rows, "jax.numpy.linalg", numpy: cond, eig, eigh, eigvals, eigvalsh, lstsq, matrix_rank, pinv, svd, svdvals, det, inv, matrix_norm, matrix_power, multi_dot, qr,
         slogdet, solve, tensordot, tensorinv, tensorsolve, vecdot);
     items!(rows, "jax.numpy.fft", numpy: fft, fft2, fftfreq, fftn, hfft, ifft, ifft2, ifftn, ihfft, irfft, irfft2,
         irfftn, rfft, rfft2, rfftfreq, rfftn);

@@ -71,7 +71,7 @@ fn special_functions(rows: &mut Vec<Row>) {
     items!(rows, "jax.scipy.special", ops: polygamma);
     items!(rows, "jax.scipy.special", numpy: bernoulli, bessel_jn, beta, betainc, betaln, boxcox, boxcox1p, comb,
         dawsn, entr, erfcx, exp1, expi, expn, factorial, fresnel, gamma, gammainc, gammaincc, gammasgn, hyp1f1, hyp2f1, i0, i1,
-        kl_div, log_ndtr, logit, multigammaln, ndtr, ndtri, owens_t, poch, rel_entr, sici, spence, sph_harm_y, xlog1py, xlogy,
+        kl_div, log_ndtr, logit, multigammaln, ndtr, ndtri, owens_t, poch, rel_entr, sici, spence, sph_harm_y, wofz, xlog1py, xlogy,
         zeta);
     calls!(rows, "jax.scipy.special":
         digamma => |x| x.digamma(), erf => |x| x.erf(), erfc => |x| x.erfc(),
