@@ -122,7 +122,7 @@ fn schur(a: Tensor, vectors: bool) -> (Tensor, Tensor) {
     let max_steps = i32::try_from(MAX_STEPS.saturating_mul(n)).unwrap_or(i32::MAX);
     let continues = |(count, _, _, (_, last)): State| count.lt(max_steps) & last.ge(0);
     let (z, window) = deflated(z);
-    // No number of steps makes numbers of NaN.
+    // The iteration would not converge with NaN or infinity.
     let finite = a.is_finite().all(..);
     let last = where_(finite, window.last, -1);
     let start = (constant(0i32), constant(0i32), z, (window.first, last));
