@@ -256,8 +256,15 @@ impl Literal {
     ///
     /// # Panics
     /// If the number of bytes is not that of the type.
-    pub fn from_bytes(ty: TensorType, bytes: AlignedBytes) -> Literal {
+    pub fn from_bytes(ty: TensorType, mut bytes: AlignedBytes) -> Literal {
         assert_eq!(ty.bytes(), bytes.len, "bytes for a literal of type {ty}");
+        // Equal literals have equal bytes, also where a runtime leaves other bits beside the four.
+        let data = bytes.as_mut().iter_mut();
+        match ty.dtype {
+            DType::I4 => data.for_each(|byte| *byte = I4::wrapping((*byte).into()).get() as u8),
+            DType::U4 => data.for_each(|byte| *byte = U4::wrapping((*byte).into()).get()),
+            _ => {}
+        }
         Literal { ty, data: Data::Dense(Arc::new(bytes)) }
     }
 
