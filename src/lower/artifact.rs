@@ -354,9 +354,8 @@ fn read_type(aval: &AbstractValue<'_>) -> Result<TensorType, String> {
     let number = aval.dtype().unwrap_or(0);
     let Some((_, dtype)) = DTYPES.iter().find(|(n, _)| *n == number) else {
         let name = match number {
-            15 | 16 => "integers of 4 bits",
             22 => "float0",
-            17..=21 | 23..=26 => "floats of 8 or fewer bits",
+            17 | 19 | 21 | 23..=26 => "floats of 8 or fewer bits other than e4m3fn and e5m2",
             27..=29 => "typed PRNG keys (pass jax.random.key_data instead)",
             _ => "elements of a kind unknown here",
         };

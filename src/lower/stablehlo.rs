@@ -335,8 +335,7 @@ impl<'a> Emitter<'a> {
             _ => ty.clone(),
         };
         let to: SmallVec<[TensorType; 4]> = tys.iter().map(|ty| wide(ty)).collect();
-        let x: Values =
-            (0..x.len()).map(|i| self.convert(x[i], tys[i], to[i].dtype)).collect();
+        let x: Values = (0..x.len()).map(|i| self.convert(x[i], tys[i], to[i].dtype)).collect();
         let tys: SmallVec<[&TensorType; 4]> = to.iter().collect();
         let mut values = self.simple(op, &x, &tys, &wide(result));
         for value in &mut values {

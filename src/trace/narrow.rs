@@ -237,7 +237,8 @@ mod tests {
     fn floats_survive_and_are_the_nearest() {
         for bits in 0..=u8::MAX {
             let (x, y) = (F8E4M3FN::from_bits(bits), F8E5M2::from_bits(bits));
-            let nan = [F8E4M3FN::from_f64(x.to_f64()).is_nan(), F8E5M2::from_f64(y.to_f64()).is_nan()];
+            let nan =
+                [F8E4M3FN::from_f64(x.to_f64()).is_nan(), F8E5M2::from_f64(y.to_f64()).is_nan()];
             assert_eq!(nan, [x.is_nan(), y.is_nan()]);
             assert!(x.is_nan() || F8E4M3FN::from_f64(x.to_f64()).to_bits() == bits);
             assert!(y.is_nan() || F8E5M2::from_f64(y.to_f64()).to_bits() == bits);

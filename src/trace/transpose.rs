@@ -327,9 +327,9 @@ fn transpose_pad(
     let shape = unpadded.shape();
     let stride: Axes = interior.iter().map(|&i| i + 1).collect();
     let inner = unpadded.strided_slice(&none, &shape, &stride);
-    let value = x[1].is_linear().then(|| {
-        summed(ct.dtype(), |within| ct.to(within).sum(..) - inner.to(within).sum(..))
-    });
+    let value = x[1]
+        .is_linear()
+        .then(|| summed(ct.dtype(), |within| ct.to(within).sum(..) - inner.to(within).sum(..)));
     Parts::from_slice(&[x[0].is_linear().then_some(inner), value])
 }
 

@@ -2,6 +2,8 @@
 //! and values and gradients of what moves elements, compiled, interpreted and in batches. The numbers
 //! are JAX's own (`tests/fixtures/narrow/make.py`).
 
+mod errors;
+
 use podracer::jit::run_program;
 use podracer::trace::eval::eval_op;
 use podracer::trace::literal::Element;
@@ -68,9 +70,7 @@ const OF_ANY: &[Function] = &[
         let body = |(n, x): (Tensor, Tensor)| (n + 1, roll(x));
         vec![while_loop(|(n, _): (Tensor, Tensor)| n.lt(2), body, (constant(0), x[0])).1]
     }),
-    ("cond", |x| {
-        [0, 1].map(|i| cond(x[1].index_axis(0, i), roll, |x: Tensor| x, x[0])).to_vec()
-    }),
+    ("cond", |x| [0, 1].map(|i| cond(x[1].index_axis(0, i), roll, |x: Tensor| x, x[0])).to_vec()),
     ("remat", |x| {
         let twice = |x: Tensor| (roll(x).to(DType::F32) * 2.0).to(x.dtype());
         vec![checkpoint(twice)(x[0])]
@@ -86,9 +86,7 @@ fn of_float8<T: Element>() -> [Function; 6] {
             vec![through::<T>(x[0]).matmul(y.t()), through::<T>(x[0]) * x[0]]
         }),
         ("used twice", |x| vec![x[0].to(DType::F32) * 2.0, roll(x[0]), x[0]]),
-        ("one scale", |x| {
-            vec![x[0] * x[1].to(T::DTYPE).broadcast_to([3, 4]).to(DType::F32)]
-        }),
+        ("one scale", |x| vec![x[0] * x[1].to(T::DTYPE).broadcast_to([3, 4]).to(DType::F32)]),
         ("scan of constants", |x| {
             let (c, x) = (x[0], x[1]);
             let step = move |s: Tensor, x: Tensor| (s + x * c.to(DType::F32), s);

@@ -202,9 +202,10 @@ pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
             return Err(damaged(format!("{name} is listed and not there")));
         };
         let known = DType::ALL.into_iter().filter(|known| known.is_int4() == int4.contains(&name));
-        let dtype = known.into_iter().find(|known| stored(*known) == Some(*dtype)).ok_or_else(
-            || Error::Argument(format!("{}: {name} has elements {dtype:?}", path.display())),
-        )?;
+        let dtype =
+            known.into_iter().find(|known| stored(*known) == Some(*dtype)).ok_or_else(|| {
+                Error::Argument(format!("{}: {name} has elements {dtype:?}", path.display()))
+            })?;
         let range = start + from..start + to;
         if dtype == DType::Bool && bytes[range.clone()].iter().any(|byte| *byte > 1) {
             return Err(damaged(format!("{name} has a bool that is neither 0 nor 1")));
@@ -375,6 +376,17 @@ mod tests {
         save(&path, &[], &()).unwrap();
         assert_eq!(load(&path).unwrap().entries().count(), 0);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn types_for_storage_come_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.safetensors");
+        let narrow = [DType::F8E4M3FN, DType::F8E5M2, DType::I4, DType::U4, DType::I8, DType::U8];
+        let arrays = narrow.map(|dtype| (format!("$.{dtype}"), ty(dtype, &[3]), &[1, 7, 3][..]));
+        save(&path, &arrays, &()).unwrap();
+        let expected = arrays.map(|(name, ty, _)| (name, ty));
+        assert_eq!(load(&path).unwrap().expect(&expected).unwrap(), [&[1, 7, 3]; 6]);
     }
 
     #[test]

@@ -36,12 +36,7 @@ fn widen(x: &Literal) -> Vec<Wide> {
         DType::U16 => ints::<u16>(x),
         DType::U32 => ints::<u32>(x),
         DType::U64 => ints::<u64>(x),
-        DType::F8E4M3FN
-        | DType::F8E5M2
-        | DType::F16
-        | DType::BF16
-        | DType::F32
-        | DType::F64 => {
+        DType::F8E4M3FN | DType::F8E5M2 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
             x.to_f64_vec().into_iter().map(Wide::Float).collect()
         }
         DType::C64 | DType::C128 => {
