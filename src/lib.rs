@@ -229,7 +229,7 @@ pub use trace::custom::{custom_jvp, custom_vjp};
 pub use trace::jacobian::{hessian, hvp, jacfwd, jacrev, ravel};
 pub use trace::jvp::jvp;
 pub use trace::linearize::linearize;
-pub use trace::literal::Complex;
+pub use trace::literal::{Complex, F8E4M3FN, F8E5M2, I4, U4};
 pub use trace::mesh::{Mesh, NamedSharding, P, PartitionSpec, Shardings, Specs};
 pub use trace::ops::{
     all_gather, all_gather_tiled, all_to_all, axis_index, axis_size, pmax, pmean, pmin, ppermute,

@@ -27,6 +27,7 @@ pub mod linearize;
 pub mod literal;
 mod load;
 pub mod mesh;
+mod narrow;
 pub mod numpy;
 pub mod op;
 pub mod ops;

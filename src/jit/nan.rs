@@ -17,7 +17,7 @@ use num_complex::Complex;
 use crate::error::{Error, Loc, Result};
 use crate::trace::eval::{control, eval_op};
 use crate::trace::graph::map_subprograms;
-use crate::trace::literal::Literal;
+use crate::trace::literal::{F8E4M3FN, F8E5M2, Literal};
 use crate::trace::op::{CallbackKind, CallbackOp, Op, Structure};
 use crate::trace::program::{Equation, Program, Var};
 use crate::trace::types::DType;
@@ -30,6 +30,8 @@ fn first_nan(value: &Literal) -> Option<usize> {
     let bytes = value.bytes();
     let bytes: &[u8] = (*bytes).as_ref();
     match value.ty().dtype {
+        DType::F8E4M3FN => find(bytes, F8E4M3FN::is_nan),
+        DType::F8E5M2 => find(bytes, F8E5M2::is_nan),
         DType::F16 => find(bytes, f16::is_nan),
         DType::BF16 => find(bytes, bf16::is_nan),
         DType::F32 => find(bytes, f32::is_nan),
@@ -37,10 +39,12 @@ fn first_nan(value: &Literal) -> Option<usize> {
         DType::C64 => find(bytes, |z: Complex<f32>| z.re.is_nan() || z.im.is_nan()),
         DType::C128 => find(bytes, |z: Complex<f64>| z.re.is_nan() || z.im.is_nan()),
         DType::Bool
+        | DType::I4
         | DType::I8
         | DType::I16
         | DType::I32
         | DType::I64
+        | DType::U4
         | DType::U8
         | DType::U16
         | DType::U32

@@ -295,7 +295,7 @@ fn unsealed(bytes: &[u8]) -> Result<&[u8], Fault> {
 }
 
 /// Numbers of JAX's element types that are element types here.
-const DTYPES: [(u8, DType); 15] = [
+const DTYPES: [(u8, DType); 19] = [
     (0, DType::Bool),
     (1, DType::I8),
     (2, DType::I16),
@@ -311,6 +311,10 @@ const DTYPES: [(u8, DType); 15] = [
     (12, DType::C64),
     (13, DType::C128),
     (14, DType::BF16),
+    (15, DType::I4),
+    (16, DType::U4),
+    (18, DType::F8E4M3FN),
+    (20, DType::F8E5M2),
 ];
 
 fn aval(builder: &mut FlatBufferBuilder<'_>, ty: &TensorType) -> Written {
@@ -350,9 +354,8 @@ fn read_type(aval: &AbstractValue<'_>) -> Result<TensorType, String> {
     let number = aval.dtype().unwrap_or(0);
     let Some((_, dtype)) = DTYPES.iter().find(|(n, _)| *n == number) else {
         let name = match number {
-            15 | 16 => "integers of 4 bits",
             22 => "float0",
-            17..=21 | 23..=26 => "floats of 8 or fewer bits",
+            17 | 19 | 21 | 23..=26 => "floats of 8 or fewer bits other than e4m3fn and e5m2",
             27..=29 => "typed PRNG keys (pass jax.random.key_data instead)",
             _ => "elements of a kind unknown here",
         };

@@ -45,6 +45,10 @@ pub fn onnx(program: &Program, name: &str, inputs: &[&str], outputs: &[&str]) ->
             outputs.len()
         )));
     }
+    if let Some(ty) = program.types.iter().find(|ty| ty.dtype.is_narrow()) {
+        let problem = format!("opset {OPSET} has no {}", ty.dtype);
+        return Err(Error::Argument(format!("{name} cannot be written as ONNX: {problem}")));
+    }
     let mut emitter = Emitter::new(program, name);
     emitter.graph.name = name.into();
     for (&var, &input) in program.inputs.iter().zip(inputs) {

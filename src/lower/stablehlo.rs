@@ -283,6 +283,11 @@ impl<'a> Emitter<'a> {
                 if let Op::Compare(op) = equation.op {
                     self.avoid_positive_zero(op, inputs, &mut values, tys[0]);
                 }
+                let moves = !matches!(equation.op, Op::Convert { .. } | Op::Sharding(_));
+                if moves && results.iter().chain(&tys).any(|ty| ty.dtype.is_int4()) {
+                    let values = self.in_bytes(&equation.op, &values, &tys, result);
+                    return values.into_iter().map(Slot::Value).collect();
+                }
                 let values = self.simple(&equation.op, &values, &tys, result);
                 return values.into_iter().map(Slot::Value).collect();
             }
@@ -312,6 +317,34 @@ impl<'a> Emitter<'a> {
         {
             values[at] = self.constant(&Literal::filled(ty.clone(), -0.0));
         }
+    }
+
+    /// An operation that moves integers of 4 bits, written for integers of 8. The compiler for CPU
+    /// ends the process where it has to copy integers of 4 bits to another layout. The barrier keeps
+    /// it from moving the conversions, which would bring such copies back.
+    fn in_bytes(
+        &mut self,
+        op: &Op,
+        x: &[Value],
+        tys: &[&TensorType],
+        result: &TensorType,
+    ) -> Values {
+        let wide = |ty: &TensorType| match ty.dtype {
+            DType::I4 => TensorType::new(DType::I8, &ty.shape),
+            DType::U4 => TensorType::new(DType::U8, &ty.shape),
+            _ => ty.clone(),
+        };
+        let to: SmallVec<[TensorType; 4]> = tys.iter().map(|ty| wide(ty)).collect();
+        let x: Values = (0..x.len()).map(|i| self.convert(x[i], tys[i], to[i].dtype)).collect();
+        let tys: SmallVec<[&TensorType; 4]> = to.iter().collect();
+        let mut values = self.simple(op, &x, &tys, &wide(result));
+        for value in &mut values {
+            let ty = wide(result);
+            let kept =
+                self.op(format_args!("stablehlo.optimization_barrier {value} : {}", Ty(&ty)));
+            *value = self.convert(kept, &ty, result.dtype);
+        }
+        values
     }
 
     /// Operations without regions of the user's.

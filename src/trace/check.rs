@@ -10,6 +10,7 @@ mod dot;
 mod fft;
 mod gather;
 mod linalg;
+mod narrow;
 pub(crate) mod problem;
 
 use smallvec::{SmallVec, smallvec};
@@ -40,6 +41,7 @@ fn infer_types(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
     if let Some(arity) = arity(op) {
         ensure!(inputs.len() == arity, [], "takes {arity} operand(s), got {}", inputs.len());
     }
+    narrow::ensure_no_arithmetic(op, inputs)?;
     let one = |ty: TensorType| -> Result<Types, Problem> { Ok(smallvec![ty]) };
     match op {
         Op::Constant(literal) => one(literal.ty().clone()),
@@ -350,6 +352,11 @@ fn infer_bitcast(x: &TensorType, dtype: DType) -> Result<TensorType, Problem> {
         !x.dtype.is_complex() && !dtype.is_complex(),
         [0],
         "not defined between {x} and {dtype}; take .real() and .imag()"
+    );
+    ensure!(
+        !x.dtype.is_int4() && !dtype.is_int4(),
+        [0],
+        "not defined between {x} and {dtype}; convert with .to(dtype)"
     );
     ensure!(
         dtype != DType::Bool && (x.dtype != DType::Bool || from == to),

@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 pub(crate) use self::custom::forwards;
 pub(crate) use self::split::{Linear, linearize_program};
 use self::tangent::{Mode, Tangents};
-pub(crate) use self::tangent::{add_tangents, instantiate};
+pub(crate) use self::tangent::{add, add_tangents, instantiate, summed};
 use super::control::types_of;
 use super::op::{BinaryOp, Op, ReduceOp, ScatterKind, UnaryOp};
 use super::ops::{complex, polygamma, where_, zeros_like};

@@ -11,6 +11,7 @@ use ndarray::{ArrayD, ArrayView, Dimension, IxDyn};
 /// A complex number, the element of [`DType::C64`] and [`DType::C128`].
 pub use num_complex::Complex;
 
+pub use super::narrow::{F8E4M3FN, F8E5M2, I4, U4};
 use super::types::{DType, Shape, TensorType};
 use crate::error::{Error, Result};
 use crate::tree::Leaf;
@@ -19,7 +20,7 @@ use crate::tree::Leaf;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an element type of tensors",
     note = "element types are bool, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64, \
-            Complex<f32> and Complex<f64>"
+            Complex<f32>, Complex<f64>, F8E4M3FN, F8E5M2, I4 and U4"
 )]
 pub trait Element: NoUninit + CheckedBitPattern + PartialEq + fmt::Debug + Send + Sync {
     /// The element type of this Rust type.
@@ -34,7 +35,7 @@ macro_rules! elements {
 elements!(
     bool => Bool, i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32,
     u64 => U64, f16 => F16, bf16 => BF16, f32 => F32, f64 => F64, Complex<f32> => C64,
-    Complex<f64> => C128,
+    Complex<f64> => C128, F8E4M3FN => F8E4M3FN, F8E5M2 => F8E5M2, I4 => I4, U4 => U4,
 );
 
 /// Runs `$body` with the type alias `$T` bound to the Rust type of `$dtype`.
@@ -45,6 +46,10 @@ macro_rules! with_element {
         match $dtype {
             $crate::trace::types::DType::Bool => {
                 type $T = bool;
+                $body
+            }
+            $crate::trace::types::DType::I4 => {
+                type $T = $crate::trace::literal::I4;
                 $body
             }
             $crate::trace::types::DType::I8 => {
@@ -63,6 +68,10 @@ macro_rules! with_element {
                 type $T = i64;
                 $body
             }
+            $crate::trace::types::DType::U4 => {
+                type $T = $crate::trace::literal::U4;
+                $body
+            }
             $crate::trace::types::DType::U8 => {
                 type $T = u8;
                 $body
@@ -77,6 +86,14 @@ macro_rules! with_element {
             }
             $crate::trace::types::DType::U64 => {
                 type $T = u64;
+                $body
+            }
+            $crate::trace::types::DType::F8E4M3FN => {
+                type $T = $crate::trace::literal::F8E4M3FN;
+                $body
+            }
+            $crate::trace::types::DType::F8E5M2 => {
+                type $T = $crate::trace::literal::F8E5M2;
                 $body
             }
             $crate::trace::types::DType::F16 => {
@@ -188,14 +205,18 @@ impl Literal {
         let shape = ty.shape;
         match ty.dtype {
             DType::Bool => Literal::splat(shape, value != 0.0),
+            DType::I4 => Literal::splat(shape, I4::wrapping(value as i64)),
             DType::I8 => Literal::splat(shape, value as i64 as i8),
             DType::I16 => Literal::splat(shape, value as i64 as i16),
             DType::I32 => Literal::splat(shape, value as i64 as i32),
             DType::I64 => Literal::splat(shape, value as i64),
+            DType::U4 => Literal::splat(shape, U4::wrapping(value as i64)),
             DType::U8 => Literal::splat(shape, value as i64 as u8),
             DType::U16 => Literal::splat(shape, value as i64 as u16),
             DType::U32 => Literal::splat(shape, value as i64 as u32),
             DType::U64 => Literal::splat(shape, value as u64),
+            DType::F8E4M3FN => Literal::splat(shape, F8E4M3FN::from_f64(value)),
+            DType::F8E5M2 => Literal::splat(shape, F8E5M2::from_f64(value)),
             DType::F16 => Literal::splat(shape, f16::from_f64(value)),
             DType::BF16 => Literal::splat(shape, bf16::from_f64(value)),
             DType::F32 => Literal::splat(shape, value as f32),
@@ -210,16 +231,18 @@ impl Literal {
     pub(crate) fn saturated(ty: TensorType, value: f64) -> Literal {
         let limit = |low: f64, high: f64| value.clamp(low, high);
         let value = match ty.dtype {
+            DType::I4 => limit(I4::MIN.into(), I4::MAX.into()),
             DType::I8 => limit(i8::MIN as f64, i8::MAX as f64),
             DType::I16 => limit(i16::MIN as f64, i16::MAX as f64),
             DType::I32 => limit(i32::MIN as f64, i32::MAX as f64),
+            DType::U4 => limit(0.0, U4::MAX.into()),
             DType::U8 => limit(0.0, u8::MAX as f64),
             DType::U16 => limit(0.0, u16::MAX as f64),
             DType::U32 => limit(0.0, u32::MAX as f64),
             // Conversions of 64 bits saturate by themselves.
             DType::U64 | DType::I64 => value,
             DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => value,
-            DType::C64 | DType::C128 => value,
+            DType::F8E4M3FN | DType::F8E5M2 | DType::C64 | DType::C128 => value,
         };
         Literal::filled(ty, value)
     }
@@ -233,8 +256,15 @@ impl Literal {
     ///
     /// # Panics
     /// If the number of bytes is not that of the type.
-    pub fn from_bytes(ty: TensorType, bytes: AlignedBytes) -> Literal {
+    pub fn from_bytes(ty: TensorType, mut bytes: AlignedBytes) -> Literal {
         assert_eq!(ty.bytes(), bytes.len, "bytes for a literal of type {ty}");
+        // Equal literals have equal bytes, also where a runtime leaves other bits beside the four.
+        let data = bytes.as_mut().iter_mut();
+        match ty.dtype {
+            DType::I4 => data.for_each(|byte| *byte = I4::wrapping((*byte).into()).get() as u8),
+            DType::U4 => data.for_each(|byte| *byte = U4::wrapping((*byte).into()).get()),
+            _ => {}
+        }
         Literal { ty, data: Data::Dense(Arc::new(bytes)) }
     }
 
@@ -286,14 +316,18 @@ impl Literal {
             Data::Dense(_) => None,
             Data::Splat(_) => Some(match self.ty.dtype {
                 DType::Bool => self.as_splat::<bool>()? as u8 as f64,
+                DType::I4 => self.as_splat::<I4>()?.into(),
                 DType::I8 => self.as_splat::<i8>()? as f64,
                 DType::I16 => self.as_splat::<i16>()? as f64,
                 DType::I32 => self.as_splat::<i32>()? as f64,
                 DType::I64 => self.as_splat::<i64>()? as f64,
+                DType::U4 => self.as_splat::<U4>()?.into(),
                 DType::U8 => self.as_splat::<u8>()? as f64,
                 DType::U16 => self.as_splat::<u16>()? as f64,
                 DType::U32 => self.as_splat::<u32>()? as f64,
                 DType::U64 => self.as_splat::<u64>()? as f64,
+                DType::F8E4M3FN => self.as_splat::<F8E4M3FN>()?.to_f64(),
+                DType::F8E5M2 => self.as_splat::<F8E5M2>()?.to_f64(),
                 DType::F16 => self.as_splat::<f16>()?.to_f64(),
                 DType::BF16 => self.as_splat::<bf16>()?.to_f64(),
                 DType::F32 => self.as_splat::<f32>()? as f64,
@@ -395,14 +429,18 @@ impl Literal {
         let dense = self.clone().dense();
         match self.ty.dtype {
             DType::Bool => dense.as_slice::<bool>().iter().map(|&x| x as u8 as f64).collect(),
+            DType::I4 => dense.as_slice::<I4>().iter().map(|&x| x.into()).collect(),
             DType::I8 => dense.as_slice::<i8>().iter().map(|&x| x as f64).collect(),
             DType::I16 => dense.as_slice::<i16>().iter().map(|&x| x as f64).collect(),
             DType::I32 => dense.as_slice::<i32>().iter().map(|&x| x as f64).collect(),
             DType::I64 => dense.as_slice::<i64>().iter().map(|&x| x as f64).collect(),
+            DType::U4 => dense.as_slice::<U4>().iter().map(|&x| x.into()).collect(),
             DType::U8 => dense.as_slice::<u8>().iter().map(|&x| x as f64).collect(),
             DType::U16 => dense.as_slice::<u16>().iter().map(|&x| x as f64).collect(),
             DType::U32 => dense.as_slice::<u32>().iter().map(|&x| x as f64).collect(),
             DType::U64 => dense.as_slice::<u64>().iter().map(|&x| x as f64).collect(),
+            DType::F8E4M3FN => dense.as_slice::<F8E4M3FN>().iter().map(|x| x.to_f64()).collect(),
+            DType::F8E5M2 => dense.as_slice::<F8E5M2>().iter().map(|x| x.to_f64()).collect(),
             DType::F16 => dense.as_slice::<f16>().iter().map(|x| x.to_f64()).collect(),
             DType::BF16 => dense.as_slice::<bf16>().iter().map(|x| x.to_f64()).collect(),
             DType::F32 => dense.as_slice::<f32>().iter().map(|&x| x as f64).collect(),
@@ -484,7 +522,7 @@ macro_rules! literal_from {
     )*};
 }
 literal_from!(bool, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64);
-literal_from!(Complex<f32>, Complex<f64>);
+literal_from!(Complex<f32>, Complex<f64>, F8E4M3FN, F8E5M2, I4, U4);
 
 impl<T: Element, D: Dimension> From<ndarray::Array<T, D>> for Literal {
     fn from(array: ndarray::Array<T, D>) -> Literal {

@@ -19,7 +19,7 @@ use std::panic::Location;
 use smallvec::SmallVec;
 
 use super::control::types_of;
-use super::jvp::{Linear, add_tangents, expect_inexact, linearize_program};
+use super::jvp::{Linear, add_tangents, expect_inexact, linearize_program, summed};
 use super::op::{
     Amounts, Axes, Fact, Linearity, Op, ReduceOp, ScatterKind, TriangularSolveOp, UnaryOp,
 };
@@ -308,7 +308,7 @@ fn transpose_broadcast(ty: &TensorType, shape: &[usize], axes: &[usize], ct: Ten
             None => true,
         })
         .collect();
-    ct.reduce(ReduceOp::Sum, repeated).reshape(&ty.shape)
+    summed(ty.dtype, |within| ct.to(within).reduce(ReduceOp::Sum, repeated)).reshape(&ty.shape)
 }
 
 fn transpose_pad(
@@ -327,7 +327,9 @@ fn transpose_pad(
     let shape = unpadded.shape();
     let stride: Axes = interior.iter().map(|&i| i + 1).collect();
     let inner = unpadded.strided_slice(&none, &shape, &stride);
-    let value = x[1].is_linear().then(|| ct.sum(..) - inner.sum(..));
+    let value = x[1]
+        .is_linear()
+        .then(|| summed(ct.dtype(), |within| ct.to(within).sum(..) - inner.to(within).sum(..)));
     Parts::from_slice(&[x[0].is_linear().then_some(inner), value])
 }
 

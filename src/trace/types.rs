@@ -33,6 +33,16 @@ pub enum DType {
     C64,
     /// Complex numbers of two `f64`.
     C128,
+    /// Floats of 8 bits, 4 of the exponent and 3 of the mantissa, without infinities.
+    #[strum(serialize = "f8_e4m3fn")]
+    F8E4M3FN,
+    /// Floats of 8 bits, 5 of the exponent and 2 of the mantissa.
+    #[strum(serialize = "f8_e5m2")]
+    F8E5M2,
+    /// Integers of 4 bits, one a byte on the host.
+    I4,
+    /// Unsigned integers of 4 bits, one a byte on the host.
+    U4,
 }
 
 impl DType {
@@ -44,10 +54,11 @@ impl DType {
         self.into()
     }
 
-    /// Bytes of one element. A bool takes one byte.
+    /// Bytes of one element. A bool and an integer of 4 bits take one byte.
     pub fn size(self) -> usize {
         match self {
-            DType::Bool | DType::I8 | DType::U8 => 1,
+            DType::Bool | DType::I4 | DType::I8 | DType::U4 | DType::U8 => 1,
+            DType::F8E4M3FN | DType::F8E5M2 => 1,
             DType::I16 | DType::U16 | DType::F16 | DType::BF16 => 2,
             DType::I32 | DType::U32 | DType::F32 => 4,
             DType::I64 | DType::U64 | DType::F64 | DType::C64 => 8,
@@ -57,7 +68,23 @@ impl DType {
 
     /// Returns true if this is a floating-point type of real numbers.
     pub fn is_float(self) -> bool {
-        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64) || self.is_float8()
+    }
+
+    /// Returns true if this is a floating-point type of 8 bits.
+    pub fn is_float8(self) -> bool {
+        matches!(self, DType::F8E4M3FN | DType::F8E5M2)
+    }
+
+    /// Returns true if this is an integer type of 4 bits.
+    pub fn is_int4(self) -> bool {
+        matches!(self, DType::I4 | DType::U4)
+    }
+
+    /// Returns true if this is a type for storage, without arithmetic: floats of 8 bits and integers
+    /// of 4.
+    pub fn is_narrow(self) -> bool {
+        self.is_float8() || self.is_int4()
     }
 
     /// Returns true if this is a type of complex numbers.
@@ -96,7 +123,7 @@ impl DType {
 
     /// Returns true if this is an unsigned integer type.
     pub fn is_unsigned(self) -> bool {
-        matches!(self, DType::U8 | DType::U16 | DType::U32 | DType::U64)
+        matches!(self, DType::U4 | DType::U8 | DType::U16 | DType::U32 | DType::U64)
     }
 }
 
@@ -314,6 +341,7 @@ mod tests {
     #[test]
     fn names_of_element_types_are_those_of_printed_programs() {
         let names = DType::ALL.map(DType::name).join(" ");
-        assert_eq!(names, "bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 c64 c128");
+        let wide = "bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 c64 c128";
+        assert_eq!(names, format!("{wide} f8_e4m3fn f8_e5m2 i4 u4"));
     }
 }

@@ -115,6 +115,8 @@ fn every_element_type_goes_through() {
         DType::BF16,
         DType::F32,
         DType::F64,
+        DType::F8E4M3FN,
+        DType::F8E5M2,
     ];
     for dtype in dtypes {
         let f = |x: Tensor| {

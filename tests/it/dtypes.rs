@@ -106,7 +106,8 @@ const ANY: &[Family] = &[
     ("bits", |g| {
         // An unsigned type of the same width, and back.
         let wide = match g.wide.dtype().size() {
-            _ if g.wide.dtype() == DType::Bool || g.wide.dtype().is_complex() => return vec![],
+            _ if g.wide.dtype() == DType::Bool => return vec![],
+            _ if g.wide.dtype().is_complex() || g.wide.dtype().is_int4() => return vec![],
             1 => DType::U8,
             2 => DType::U16,
             4 => DType::U32,
@@ -283,6 +284,11 @@ fn given(dtype: DType) -> Vec<Literal> {
 
 fn families(dtype: DType) -> Vec<Family> {
     let mut all = ANY.to_vec();
+    if dtype.is_narrow() {
+        // Without arithmetic, and so without comparisons.
+        all.retain(|(name, _)| !["compare", "sort", "loops"].contains(name));
+        return all;
+    }
     if dtype.is_complex() {
         all.extend(COMPLEX);
         return all;

@@ -54,6 +54,9 @@ fn literal(value: &Value) -> Literal {
         DType::F32 => read::<f32>(value),
         DType::F64 => read::<f64>(value),
         DType::C64 | DType::C128 => panic!("the script has no complex numbers"),
+        DType::F8E4M3FN | DType::F8E5M2 | DType::I4 | DType::U4 => {
+            panic!("the script has no types for storage")
+        }
     }
 }
 

@@ -227,7 +227,10 @@ fn what_needs_more_than_is_here_is_refused() {
     let cases = [
         ("symbolic", "it is for shapes with variables (f32[n,4]): export it for constant shapes"),
         ("effect", "sin has the effect "),
-        ("small", "it takes or gives floats of 8 or fewer bits, which are not supported"),
+        (
+            "small",
+            "it takes or gives floats of 8 or fewer bits other than e4m3fn and e5m2, which are not",
+        ),
         ("key", "it takes or gives typed PRNG keys (pass jax.random.key_data instead)"),
         ("devices", "sin was exported for 2 devices, and only functions of one device run here"),
     ];

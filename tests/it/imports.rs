@@ -18,6 +18,7 @@ const ORDER: [&str; 53] = [
     // Programs: data, text and checks.
     "trace::types",
     "trace::axis",
+    "trace::narrow",
     "trace::literal",
     "trace::host",
     "trace::op",

@@ -34,6 +34,7 @@ mod messages;
 mod models;
 mod names;
 mod nans;
+mod narrow;
 mod native_calls;
 mod outside;
 mod parity;

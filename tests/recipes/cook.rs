@@ -72,6 +72,8 @@ pub fn epsilon(dtype: DType) -> f64 {
         DType::F32 | DType::C64 => f32::EPSILON as f64,
         DType::F16 => 2f64.powi(-10),
         DType::BF16 => 2f64.powi(-7),
+        DType::F8E4M3FN => 2f64.powi(-3),
+        DType::F8E5M2 => 2f64.powi(-2),
         _ => 0.0,
     }
 }

@@ -220,6 +220,7 @@ impl Cook {
             **to != from
                 && **to != DType::Bool
                 && !to.is_complex()
+                && !to.is_narrow()
                 && (parts <= 1 || last == Some(parts))
         };
         let to: Vec<&DType> = DType::ALL.iter().filter(fits).collect();

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use podracer::trace::literal::AlignedBytes;
-use podracer::{Complex, DType, Literal, Shape, TensorType};
+use podracer::{Complex, DType, F8E4M3FN, F8E5M2, I4, Literal, Shape, TensorType, U4};
 
 /// Numbers as a literal of a float or complex type.
 pub fn floats(dtype: DType, shape: &Shape, values: &[f64]) -> Literal {
@@ -14,6 +14,14 @@ pub fn floats(dtype: DType, shape: &Shape, values: &[f64]) -> Literal {
         }
         DType::BF16 => {
             Literal::new(shape, &values.iter().map(|&x| bf16::from_f64(x)).collect::<Vec<_>>())
+        }
+        DType::F8E4M3FN => {
+            let elements = values.iter().map(|&x| F8E4M3FN::from_f64(x));
+            Literal::new(shape, &elements.collect::<Vec<_>>())
+        }
+        DType::F8E5M2 => {
+            let elements = values.iter().map(|&x| F8E5M2::from_f64(x));
+            Literal::new(shape, &elements.collect::<Vec<_>>())
         }
         // Real and imaginary parts in turn.
         DType::C64 => Literal::new(
@@ -39,6 +47,12 @@ pub fn ints(dtype: DType, shape: &Shape, values: &[i64]) -> Literal {
         };
     }
     match dtype {
+        DType::I4 => {
+            Literal::new(shape, &values.iter().map(|&x| I4::wrapping(x)).collect::<Vec<_>>())
+        }
+        DType::U4 => {
+            Literal::new(shape, &values.iter().map(|&x| U4::wrapping(x)).collect::<Vec<_>>())
+        }
         DType::I8 => literal!(i8),
         DType::I16 => literal!(i16),
         DType::I32 => literal!(i32),

@@ -210,6 +210,8 @@ pub(super) fn dtype_of(number: i32) -> Option<DType> {
         15 => DType::C64,
         16 => DType::BF16,
         18 => DType::C128,
+        19 => DType::F8E5M2,
+        20 => DType::F8E4M3FN,
         _ => return None,
     })
 }

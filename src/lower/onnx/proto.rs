@@ -162,5 +162,9 @@ pub fn data_type(dtype: DType) -> i32 {
         DType::C64 => 14,
         DType::C128 => 15,
         DType::BF16 => 16,
+        DType::F8E4M3FN => 17,
+        DType::F8E5M2 => 19,
+        DType::U4 => 21,
+        DType::I4 => 22,
     }
 }

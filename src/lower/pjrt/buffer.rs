@@ -48,6 +48,10 @@ pub(super) fn element_type(dtype: DType) -> i32 {
         DType::BF16 => 13,
         DType::C64 => 14,
         DType::C128 => 15,
+        DType::F8E5M2 => 16,
+        DType::F8E4M3FN => 17,
+        DType::I4 => 21,
+        DType::U4 => 22,
     }
 }
 
@@ -261,7 +265,8 @@ impl Buffer {
     /// Waits and copies the data, row-major, to `into`, which must have its size.
     pub fn copy_to_host(&self, into: &mut [u8]) -> Result<()> {
         check_len(into.len(), &self.ty)?;
-        if self.client.is_cpu() {
+        // In memory, two integers of 4 bits share a byte.
+        if self.client.is_cpu() && !self.ty.dtype.is_int4() {
             return self.read_in_place(into);
         }
         // The wait below would be refused, and return while `into` is still written.
@@ -339,7 +344,8 @@ impl Buffer {
     /// CPU, whose devices have one memory, large data that is there already stays where it is and
     /// keeps this buffer; else it is copied.
     pub fn on_device(self: &Arc<Buffer>, device: usize) -> Result<Buffer> {
-        let large = self.ty.bytes() >= SHARED;
+        // Two integers of 4 bits share a byte there, so they are not host data.
+        let large = self.ty.bytes() >= SHARED && !self.ty.dtype.is_int4();
         if !(large && self.client.is_cpu() && self.is_ready()?) {
             return self.copy_to_device(device);
         }

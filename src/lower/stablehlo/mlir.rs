@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use num_complex::Complex;
 
 use crate::error::Loc;
-use crate::trace::literal::{Element, Literal, with_element};
+use crate::trace::literal::{Element, F8E4M3FN, F8E5M2, I4, Literal, U4, with_element};
 use crate::trace::op::Precision;
 use crate::trace::types::{DType, TensorType};
 
@@ -80,14 +80,18 @@ pub(super) fn precision(precision: Precision) -> &'static str {
 pub(super) fn element(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool => "i1",
+        DType::I4 => "i4",
         DType::I8 => "i8",
         DType::I16 => "i16",
         DType::I32 => "i32",
         DType::I64 => "i64",
+        DType::U4 => "ui4",
         DType::U8 => "ui8",
         DType::U16 => "ui16",
         DType::U32 => "ui32",
         DType::U64 => "ui64",
+        DType::F8E4M3FN => "f8E4M3FN",
+        DType::F8E5M2 => "f8E5M2",
         DType::F16 => "f16",
         DType::BF16 => "bf16",
         DType::F32 => "f32",
@@ -248,7 +252,7 @@ macro_rules! integers {
         }
     )*};
 }
-integers!(bool, i8, i16, i32, i64, u8, u16, u32, u64);
+integers!(bool, i8, i16, i32, i64, u8, u16, u32, u64, I4, U4);
 
 macro_rules! floats {
     ($($t:ty, $digits:literal, $from_f64:expr;)*) => {$(
@@ -299,6 +303,8 @@ fn decimal<T: Copy + fmt::Display + fmt::LowerExp>(x: T) -> String {
 }
 
 floats! {
+    F8E4M3FN, "2", F8E4M3FN::from_f64;
+    F8E5M2, "2", F8E5M2::from_f64;
     f16, "4", f16::from_f64;
     bf16, "4", bf16::from_f64;
     f32, "8", |x: f64| x as f32;
@@ -320,8 +326,8 @@ fn dense_of<T: Number>(out: &mut String, literal: &Literal) {
         // No element, no text.
     } else if let Some(x) = literal.as_splat::<T>() {
         x.write(out);
-    } else if ty.numel() > MAX_INLINE_ELEMENTS && ty.dtype != DType::Bool {
-        // Bools stay a list: MLIR has packed their bytes differently over time.
+    } else if ty.numel() > MAX_INLINE_ELEMENTS && ty.dtype != DType::Bool && !ty.dtype.is_int4() {
+        // Bools and integers of 4 bits stay a list: MLIR may pack several into a byte.
         out.push_str("\"0x");
         let bytes = literal.bytes();
         let bytes = (*bytes).as_ref();

@@ -29,6 +29,9 @@ fn bounds(dtype: DType) -> (Literal, Literal) {
         DType::F32 => pair(f32::NEG_INFINITY, f32::INFINITY),
         DType::F64 => pair(f64::NEG_INFINITY, f64::INFINITY),
         DType::C64 | DType::C128 => unreachable!("complex numbers have no order"),
+        DType::F8E4M3FN | DType::F8E5M2 | DType::I4 | DType::U4 => {
+            unreachable!("{dtype} has no arithmetic")
+        }
     }
 }
 

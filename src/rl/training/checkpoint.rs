@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorInfo};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
@@ -25,6 +26,9 @@ use crate::tree::{self, Tree};
 
 /// Key of the metadata in the file's header.
 const METADATA: &str = "podracer";
+/// Key of the names of arrays whose bytes are integers of 4 bits, for which the format has no
+/// element type.
+const INT4: &str = "podracer.int4";
 /// Largest header accepted, in bytes: the limit of the safetensors crate.
 const MAX_HEADER: u64 = 100_000_000;
 /// Maximum number of mismatched entries that an error lists.
@@ -111,7 +115,12 @@ fn header(arrays: &[&(String, TensorType, &[u8])], json: &str) -> Result<Vec<u8>
         let shape = ty.shape.to_vec();
         infos.push((name.clone(), TensorInfo { dtype, shape, data_offsets }));
     }
-    let metadata = HashMap::from([(METADATA.to_string(), json.to_string())]);
+    let mut metadata = HashMap::from([(METADATA.to_string(), json.to_string())]);
+    let int4 = arrays.iter().filter(|(_, ty, _)| ty.dtype.is_int4());
+    let int4: Vec<&str> = int4.map(|(name, ..)| name.as_str()).collect();
+    if !int4.is_empty() {
+        metadata.insert(INT4.to_string(), json!(int4).to_string());
+    }
     let header = Metadata::new(Some(metadata), infos)
         .map_err(|error| error.to_string())
         .and_then(|header| serde_json::to_vec(&header).map_err(|error| error.to_string()));
@@ -184,23 +193,26 @@ pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
     let (header, info) =
         SafeTensors::read_metadata(&bytes).map_err(|error| damaged(error.to_string()))?;
     let start = size_of::<u64>() + header;
+    let metadata = |key| info.metadata().as_ref().and_then(|map| map.get(key)).map(String::as_str);
+    let int4: HashSet<String> = serde_json::from_str(metadata(INT4).unwrap_or("[]"))
+        .map_err(|error| damaged(format!("the names of integers of 4 bits: {error}")))?;
     let mut arrays = Vec::new();
     for name in info.offset_keys() {
         let Some(TensorInfo { dtype, shape, data_offsets: (from, to) }) = info.info(&name) else {
             return Err(damaged(format!("{name} is listed and not there")));
         };
+        let known = DType::ALL.into_iter().filter(|known| known.is_int4() == int4.contains(&name));
         let dtype =
-            DType::ALL.into_iter().find(|known| stored(*known) == Some(*dtype)).ok_or_else(
-                || Error::Argument(format!("{}: {name} has elements {dtype:?}", path.display())),
-            )?;
+            known.into_iter().find(|known| stored(*known) == Some(*dtype)).ok_or_else(|| {
+                Error::Argument(format!("{}: {name} has elements {dtype:?}", path.display()))
+            })?;
         let range = start + from..start + to;
         if dtype == DType::Bool && bytes[range.clone()].iter().any(|byte| *byte > 1) {
             return Err(damaged(format!("{name} has a bool that is neither 0 nor 1")));
         }
         arrays.push((name, TensorType::new(dtype, shape), range));
     }
-    let metadata = info.metadata().as_ref().and_then(|map| map.get(METADATA));
-    let metadata = metadata.map_or("null", String::as_str).to_string();
+    let metadata = metadata(METADATA).unwrap_or("null").to_string();
     Ok(Checkpoint { path: path.to_path_buf(), bytes, arrays, metadata })
 }
 
@@ -293,18 +305,20 @@ impl Checkpoint {
     }
 }
 
-/// Returns the safetensors element type, where there is one.
+/// Returns the safetensors element type, where there is one. An integer of 4 bits takes a byte.
 fn stored(dtype: DType) -> Option<Dtype> {
     Some(match dtype {
         DType::Bool => Dtype::BOOL,
-        DType::I8 => Dtype::I8,
+        DType::I4 | DType::I8 => Dtype::I8,
         DType::I16 => Dtype::I16,
         DType::I32 => Dtype::I32,
         DType::I64 => Dtype::I64,
-        DType::U8 => Dtype::U8,
+        DType::U4 | DType::U8 => Dtype::U8,
         DType::U16 => Dtype::U16,
         DType::U32 => Dtype::U32,
         DType::U64 => Dtype::U64,
+        DType::F8E4M3FN => Dtype::F8_E4M3,
+        DType::F8E5M2 => Dtype::F8_E5M2,
         DType::F16 => Dtype::F16,
         DType::BF16 => Dtype::BF16,
         DType::F32 => Dtype::F32,
@@ -362,6 +376,17 @@ mod tests {
         save(&path, &[], &()).unwrap();
         assert_eq!(load(&path).unwrap().entries().count(), 0);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn types_for_storage_come_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.safetensors");
+        let narrow = [DType::F8E4M3FN, DType::F8E5M2, DType::I4, DType::U4, DType::I8, DType::U8];
+        let arrays = narrow.map(|dtype| (format!("$.{dtype}"), ty(dtype, &[3]), &[1, 7, 3][..]));
+        save(&path, &arrays, &()).unwrap();
+        let expected = arrays.map(|(name, ty, _)| (name, ty));
+        assert_eq!(load(&path).unwrap().expect(&expected).unwrap(), [&[1, 7, 3]; 6]);
     }
 
     #[test]

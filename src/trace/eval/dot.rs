@@ -156,7 +156,8 @@ mod tests {
             rhs_contract: smallvec![0],
             ..DotDims::default()
         };
-        for dtype in DType::ALL.into_iter().filter(|dtype| *dtype != DType::Bool) {
+        let multiplied = |dtype: &DType| *dtype != DType::Bool && !dtype.is_narrow();
+        for dtype in DType::ALL.into_iter().filter(multiplied) {
             let one = |shape: [usize; 2]| Literal::filled(TensorType::new(dtype, shape), 1.0);
             let product = eval_op(&Op::Dot(dims.clone()), &[one([2, 3]), one([3, 2])]).remove(0);
             assert_eq!(product, Literal::filled(TensorType::new(dtype, [2, 2]), 3.0));

@@ -7,7 +7,7 @@ use num_complex::{Complex, Complex64};
 
 use super::number::{Number, with_number};
 use super::{complex, shapes, special};
-use crate::trace::literal::{Element, Literal};
+use crate::trace::literal::{Element, F8E4M3FN, F8E5M2, I4, Literal, U4};
 use crate::trace::op::{BinaryOp, CompareOp, UnaryOp};
 use crate::trace::types::{DType, TensorType};
 
@@ -26,15 +26,17 @@ fn widen(x: &Literal) -> Vec<Wide> {
     }
     match x.ty().dtype {
         DType::Bool => ints::<bool>(x),
+        DType::I4 => ints::<I4>(x),
         DType::I8 => ints::<i8>(x),
         DType::I16 => ints::<i16>(x),
         DType::I32 => ints::<i32>(x),
         DType::I64 => ints::<i64>(x),
+        DType::U4 => ints::<U4>(x),
         DType::U8 => ints::<u8>(x),
         DType::U16 => ints::<u16>(x),
         DType::U32 => ints::<u32>(x),
         DType::U64 => ints::<u64>(x),
-        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
+        DType::F8E4M3FN | DType::F8E5M2 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
             x.to_f64_vec().into_iter().map(Wide::Float).collect()
         }
         DType::C64 | DType::C128 => {
@@ -57,28 +59,42 @@ fn narrow(ty: &TensorType, numbers: &[Wide]) -> Literal {
             })
         };
     }
+    macro_rules! four_bits {
+        ($t:ty) => {
+            build(ty, numbers, |x| match x {
+                Wide::Int(x) => <$t>::wrapping(x as i64),
+                Wide::Float(x) | Wide::Complex(x, _) => <$t>::saturating(x),
+            })
+        };
+    }
+    macro_rules! rounded {
+        ($t:ty) => {
+            build(ty, numbers, |x| match x {
+                Wide::Int(x) => <$t>::from_f64(x as f64),
+                Wide::Float(x) | Wide::Complex(x, _) => <$t>::from_f64(x),
+            })
+        };
+    }
     match ty.dtype {
         DType::Bool => build(ty, numbers, |x| match x {
             Wide::Int(x) => x != 0,
             Wide::Float(x) => x != 0.0,
             Wide::Complex(re, im) => re != 0.0 || im != 0.0,
         }),
+        DType::I4 => four_bits!(I4),
         DType::I8 => cast!(i8),
         DType::I16 => cast!(i16),
         DType::I32 => cast!(i32),
         DType::I64 => cast!(i64),
+        DType::U4 => four_bits!(U4),
         DType::U8 => cast!(u8),
         DType::U16 => cast!(u16),
         DType::U32 => cast!(u32),
         DType::U64 => cast!(u64),
-        DType::F16 => build(ty, numbers, |x| match x {
-            Wide::Int(x) => f16::from_f64(x as f64),
-            Wide::Float(x) | Wide::Complex(x, _) => f16::from_f64(x),
-        }),
-        DType::BF16 => build(ty, numbers, |x| match x {
-            Wide::Int(x) => bf16::from_f64(x as f64),
-            Wide::Float(x) | Wide::Complex(x, _) => bf16::from_f64(x),
-        }),
+        DType::F8E4M3FN => rounded!(F8E4M3FN),
+        DType::F8E5M2 => rounded!(F8E5M2),
+        DType::F16 => rounded!(f16),
+        DType::BF16 => rounded!(bf16),
         DType::F32 => cast!(f32),
         DType::F64 => cast!(f64),
         DType::C64 => build(ty, numbers, |x| match x {

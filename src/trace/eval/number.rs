@@ -1,5 +1,5 @@
 //! The numbers that the interpreter computes with: bool, the eight integers, `f64` for every float,
-//! and pairs of `f64` for complex numbers.
+//! and pairs of `f64` for complex numbers. Types for storage have no arithmetic.
 
 use std::cmp::Ordering;
 
@@ -34,6 +34,9 @@ macro_rules! with_number {
             DType::U64 => run!(u64),
             DType::F16 | DType::BF16 | DType::F32 | DType::F64 => run!(f64),
             DType::C64 | DType::C128 => run!(num_complex::Complex64),
+            DType::I4 | DType::U4 | DType::F8E4M3FN | DType::F8E5M2 => {
+                unreachable!("{} has no arithmetic", $dtype)
+            }
         }
     }};
 }
@@ -248,7 +251,11 @@ impl Number for f64 {
             | DType::U32
             | DType::U64
             | DType::C64
-            | DType::C128 => unreachable!("{ty} does not compute as f64"),
+            | DType::C128
+            | DType::I4
+            | DType::U4
+            | DType::F8E4M3FN
+            | DType::F8E5M2 => unreachable!("{ty} does not compute as f64"),
         }
     }
 

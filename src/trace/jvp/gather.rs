@@ -1,6 +1,6 @@
 //! Derivatives of scatters that replace, multiply, or take the extreme.
 
-use super::tangent::add_tangents;
+use super::tangent::{add_tangents, summed};
 use crate::error::Loc;
 use crate::trace::check::gather_of_scatter;
 use crate::trace::op::{Op, ScatterDims, ScatterKind};
@@ -29,7 +29,9 @@ pub(crate) fn jvp_scatter_set(
         let winner = ops::gather(winners, indices, gather_of_scatter(dims, &places, &shape));
         let t = ops::where_(winner.eq(numbers), t, ops::zeros_like(t));
         let add = ScatterDims { kind: ScatterKind::Add, ..dims.clone() };
-        ops::scatter(ops::zeros_like(operand), indices, t, add)
+        summed(t.dtype(), |within| {
+            ops::scatter(ops::zeros(&places, within), indices, t.to(within), add)
+        })
     });
     add_tangents(kept, written)
 }

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use crate::trace::ops::zeros_like;
 use crate::trace::tensor::Tensor;
+use crate::trace::types::DType;
 
 /// Form in which control flow is differentiated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,9 +22,20 @@ pub(crate) type Tangents = SmallVec<[Option<Tensor>; 2]>;
 /// The sum of two tangents.
 pub(crate) fn add_tangents(a: Option<Tensor>, b: Option<Tensor>) -> Option<Tensor> {
     match (a, b) {
-        (Some(a), Some(b)) => Some(a + b),
+        (Some(a), Some(b)) => Some(add(a, b)),
         (a, b) => a.or(b),
     }
+}
+
+/// The sum of two tangents that are not zero. Those of a type without arithmetic are added as `f32`,
+/// which holds the sum of two floats of 8 bits exactly or nearly so, and rounded.
+pub(crate) fn add(a: Tensor, b: Tensor) -> Tensor {
+    summed(a.dtype(), |within| a.to(within) + b.to(within))
+}
+
+/// A sum of tangents of type `dtype`, which `sum` makes in a type that has arithmetic.
+pub(crate) fn summed(dtype: DType, sum: impl FnOnce(DType) -> Tensor) -> Tensor {
+    sum(if dtype.is_narrow() { DType::F32 } else { dtype }).to(dtype)
 }
 
 /// The tangent, written out if it is zero.

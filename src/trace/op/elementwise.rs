@@ -28,8 +28,11 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// Returns true if the domain includes `dtype`.
+    /// Returns true if the domain includes `dtype`. Types for storage have no arithmetic.
     pub fn contains(self, dtype: DType) -> bool {
+        if dtype.is_narrow() {
+            return false;
+        }
         match self {
             Domain::Floats => dtype.is_float(),
             Domain::Inexact => dtype.is_inexact(),

@@ -4,7 +4,7 @@ use std::ops;
 use std::panic::Location;
 
 use crate::error::Loc;
-use crate::trace::literal::Literal;
+use crate::trace::literal::{I4, Literal, U4};
 use crate::trace::op::{BinaryOp, CompareOp, Op, UnaryOp, unary_ops};
 use crate::trace::ops::shape::{broadcast_pair, broadcast_to};
 use crate::trace::tensor::{Tensor, bind1, fail_op, function};
@@ -96,6 +96,14 @@ fn int_filled(like: &TensorType, value: i128) -> Tensor {
     let literal = match like.dtype {
         DType::I64 => i64::try_from(value).ok().map(|value| Literal::splat(shape, value)),
         DType::U64 => u64::try_from(value).ok().map(|value| Literal::splat(shape, value)),
+        DType::I4 => {
+            let value = i8::try_from(value).ok().and_then(I4::new);
+            value.map(|value| Literal::splat(shape, value))
+        }
+        DType::U4 => {
+            let value = u8::try_from(value).ok().and_then(U4::new);
+            value.map(|value| Literal::splat(shape, value))
+        }
         DType::I8 => i8::try_from(value).ok().map(|value| Literal::splat(shape, value)),
         DType::I16 => i16::try_from(value).ok().map(|value| Literal::splat(shape, value)),
         DType::I32 => i32::try_from(value).ok().map(|value| Literal::splat(shape, value)),
@@ -103,6 +111,8 @@ fn int_filled(like: &TensorType, value: i128) -> Tensor {
         DType::U16 => u16::try_from(value).ok().map(|value| Literal::splat(shape, value)),
         DType::U32 => u32::try_from(value).ok().map(|value| Literal::splat(shape, value)),
         DType::Bool
+        | DType::F8E4M3FN
+        | DType::F8E5M2
         | DType::F16
         | DType::BF16
         | DType::F32

@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use crate::trace::literal::{I4, U4};
 use crate::trace::op::{Axes, GatherDims, Op, ScatterDims, ScatterKind};
 use crate::trace::ops::{Operand, axis_of, broadcast_shapes, stack, where_};
 use crate::trace::tensor::{Tensor, bind, bind1, fail_op, function};
@@ -81,10 +82,14 @@ fn starts_along(axis: usize, start: Tensor, rank: usize) -> Vec<Tensor> {
 pub(crate) fn wide(op: &str, indices: Tensor) -> Tensor {
     match indices.dtype() {
         DType::I32 | DType::U32 | DType::I64 => indices,
-        DType::I8 | DType::I16 | DType::U8 | DType::U16 => indices.to(DType::I32),
+        DType::I4 | DType::I8 | DType::I16 | DType::U4 | DType::U8 | DType::U16 => {
+            indices.to(DType::I32)
+        }
         // An index past the end stays past the end.
         DType::U64 => indices.minimum(i64::MAX).to(DType::I64),
         DType::Bool
+        | DType::F8E4M3FN
+        | DType::F8E5M2
         | DType::F16
         | DType::BF16
         | DType::F32
@@ -308,13 +313,16 @@ fn inside(indices: Tensor, size: usize) -> Tensor {
 #[track_caller]
 fn fill_like(x: Tensor) -> Tensor {
     let value = match x.dtype() {
+        DType::F8E4M3FN | DType::F8E5M2 => f64::NAN,
         DType::F16 | DType::BF16 | DType::F32 | DType::F64 => f64::NAN,
         DType::C64 | DType::C128 => f64::NAN,
         DType::Bool => 1.0,
+        DType::I4 => I4::MIN.into(),
         DType::I8 => i8::MIN as f64,
         DType::I16 => i16::MIN as f64,
         DType::I32 => i32::MIN as f64,
         DType::I64 => i64::MIN as f64,
+        DType::U4 => U4::MAX.into(),
         DType::U8 => u8::MAX as f64,
         DType::U16 => u16::MAX as f64,
         DType::U32 => u32::MAX as f64,

@@ -81,6 +81,8 @@ fn accumulation(dtype: DType) -> (DType, DType) {
             (dtype, dtype)
         }
         DType::C64 | DType::C128 => (dtype, dtype),
+        // Refused there.
+        DType::F8E4M3FN | DType::F8E5M2 | DType::I4 | DType::U4 => (dtype, dtype),
     }
 }
 
@@ -140,12 +142,14 @@ impl Tensor {
     pub(crate) fn to_inexact(self) -> Tensor {
         match self.dtype() {
             DType::F16 | DType::BF16 | DType::F32 | DType::F64 => self,
-            DType::C64 | DType::C128 => self,
+            DType::C64 | DType::C128 | DType::F8E4M3FN | DType::F8E5M2 => self,
             DType::I64 | DType::U64 => self.to(DType::F64),
             DType::Bool
+            | DType::I4
             | DType::I8
             | DType::I16
             | DType::I32
+            | DType::U4
             | DType::U8
             | DType::U16
             | DType::U32 => self.to(DType::F32),

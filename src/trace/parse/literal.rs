@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use num_complex::Complex;
 
-use super::super::literal::{AlignedBytes, Element, Literal};
+use super::super::literal::{AlignedBytes, Element, F8E4M3FN, F8E5M2, I4, Literal, U4};
 use super::super::types::{DType, Shape, TensorType};
 use super::reader::Reader;
 use crate::error::Result;
@@ -142,14 +142,18 @@ fn splat(dtype: DType, shape: Shape, text: &str) -> Option<Literal> {
     }
     match dtype {
         DType::Bool => integer!(bool),
+        DType::I4 => Some(Literal::splat(shape, text.parse().ok().and_then(I4::new)?)),
         DType::I8 => integer!(i8),
         DType::I16 => integer!(i16),
         DType::I32 => integer!(i32),
         DType::I64 => integer!(i64),
+        DType::U4 => Some(Literal::splat(shape, text.parse().ok().and_then(U4::new)?)),
         DType::U8 => integer!(u8),
         DType::U16 => integer!(u16),
         DType::U32 => integer!(u32),
         DType::U64 => integer!(u64),
+        DType::F8E4M3FN => float!(F8E4M3FN, u8, 8, |text| float(text).map(F8E4M3FN::from_f64)),
+        DType::F8E5M2 => float!(F8E5M2, u8, 8, |text| float(text).map(F8E5M2::from_f64)),
         DType::F16 => float!(f16, u16, 16, |text| float(text).map(f16::from_f64)),
         DType::BF16 => float!(bf16, u16, 16, |text| float(text).map(bf16::from_f64)),
         DType::F32 => {

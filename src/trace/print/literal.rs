@@ -10,7 +10,7 @@ use bytemuck::pod_read_unaligned as read;
 use half::{bf16, f16};
 use num_complex::Complex;
 
-use super::super::literal::Literal;
+use super::super::literal::{F8E4M3FN, F8E5M2, I4, Literal, U4};
 use super::super::types::DType;
 
 /// Elements shown to people.
@@ -20,28 +20,30 @@ impl Literal {
     /// Element `i` as text that reads back as the same bits.
     pub(crate) fn element_text(&self, i: usize) -> String {
         let bytes = self.element_bytes(i);
+        macro_rules! narrow_float {
+            ($t:ty, $digits:literal) => {{
+                let x = read::<$t>(bytes);
+                let (nan, bits) = (<$t>::from_f64(f64::NAN).to_bits(), x.to_bits());
+                let near = |y: f64| <$t>::from_f64(y).to_bits() == bits;
+                float(shortest(x.to_f64(), near), bits.into(), nan.into(), $digits)
+            }};
+        }
         match self.ty().dtype {
             DType::Bool => (bytes[0] != 0).to_string(),
+            DType::I4 => read::<I4>(bytes).to_string(),
             DType::I8 => read::<i8>(bytes).to_string(),
             DType::I16 => read::<i16>(bytes).to_string(),
             DType::I32 => read::<i32>(bytes).to_string(),
             DType::I64 => read::<i64>(bytes).to_string(),
+            DType::U4 => read::<U4>(bytes).to_string(),
             DType::U8 => read::<u8>(bytes).to_string(),
             DType::U16 => read::<u16>(bytes).to_string(),
             DType::U32 => read::<u32>(bytes).to_string(),
             DType::U64 => read::<u64>(bytes).to_string(),
-            DType::F16 => {
-                let x = read::<f16>(bytes);
-                let (nan, bits) = (f16::from_f64(f64::NAN).to_bits(), x.to_bits());
-                let near = |y: f64| f16::from_f64(y).to_bits() == bits;
-                float(shortest(x.to_f64(), near), bits.into(), nan.into(), 4)
-            }
-            DType::BF16 => {
-                let x = read::<bf16>(bytes);
-                let (nan, bits) = (bf16::from_f64(f64::NAN).to_bits(), x.to_bits());
-                let near = |y: f64| bf16::from_f64(y).to_bits() == bits;
-                float(shortest(x.to_f64(), near), bits.into(), nan.into(), 4)
-            }
+            DType::F8E4M3FN => narrow_float!(F8E4M3FN, 2),
+            DType::F8E5M2 => narrow_float!(F8E5M2, 2),
+            DType::F16 => narrow_float!(f16, 4),
+            DType::BF16 => narrow_float!(bf16, 4),
             DType::F32 => float32(read(bytes)),
             DType::F64 => float64(read(bytes)),
             DType::C64 => {

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::{Input, Operand, transpose_program, written};
 use crate::error::Loc;
+use crate::trace::jvp::add;
 use crate::trace::op::{CondOp, Op, ScanOp};
 use crate::trace::program::Program;
 use crate::trace::tensor::{FrameKind, Tensor, bind, trace_frame};
@@ -118,7 +119,7 @@ fn transpose_scan_body(
         range.filter(|i| matches!(roles[*i], Input::Linear)).collect::<Vec<usize>>()
     };
     let const_cts = linear(0..num_consts).into_iter().zip(&sums);
-    let const_cts = const_cts.map(|(i, sum)| back[i].map_or(*sum, |ct| *sum + ct));
+    let const_cts = const_cts.map(|(i, sum)| back[i].map_or(*sum, |ct| add(*sum, ct)));
     let carry_cts = (num_consts..total).map(|i| written(back[i], &body_types[i]));
     let input_cts = linear(total..roles.len()).into_iter();
     let input_cts = input_cts.map(|i| written(back[i], &body_types[i]));

@@ -1,6 +1,7 @@
 //! Transposition of gathers and scatters.
 
 use crate::trace::check::gather_of_scatter;
+use crate::trace::jvp::summed;
 use crate::trace::op::{GatherDims, ScatterDims, ScatterKind};
 use crate::trace::ops;
 use crate::trace::tensor::Tensor;
@@ -39,8 +40,10 @@ pub(crate) fn transpose_gather(
         let bound = ops::constant(largest).to(indices.dtype());
         indices.clamp(ops::zeros_like(bound), bound)
     };
-    let zeros = ops::zeros(&operand.shape, operand.dtype);
-    ops::scatter(zeros, clamped, ct, scatter_of_gather(dims, ScatterKind::Add))
+    summed(operand.dtype, |within| {
+        let zeros = ops::zeros(&operand.shape, within);
+        ops::scatter(zeros, clamped, ct.to(within), scatter_of_gather(dims, ScatterKind::Add))
+    })
 }
 
 /// Cotangent of the updates of an adding scatter: zero where the window was dropped.

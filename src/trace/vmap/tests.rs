@@ -163,10 +163,21 @@ fn random(input: &Input, seed: u64) -> Literal {
         DType::I32 => Literal::new(shape, &floor.map(|v| v as i32).collect::<Vec<i32>>()),
         DType::U32 => Literal::new(shape, &floor.map(|v| v as u32).collect::<Vec<u32>>()),
         DType::Bool => Literal::new(shape, &floor.map(|v| v != 0.0).collect::<Vec<bool>>()),
-        DType::I8 | DType::I16 | DType::I64 | DType::U8 | DType::U16 | DType::U64 => {
-            panic!("no values of type {dtype}")
-        }
-        DType::F16 | DType::BF16 | DType::F64 | DType::C64 | DType::C128 => {
+        DType::I8
+        | DType::I16
+        | DType::I64
+        | DType::U8
+        | DType::U16
+        | DType::U64
+        | DType::F16
+        | DType::BF16
+        | DType::F64
+        | DType::C64
+        | DType::C128
+        | DType::F8E4M3FN
+        | DType::F8E5M2
+        | DType::I4
+        | DType::U4 => {
             panic!("no values of type {dtype}")
         }
     }
