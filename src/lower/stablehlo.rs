@@ -329,10 +329,9 @@ impl<'a> Emitter<'a> {
         tys: &[&TensorType],
         result: &TensorType,
     ) -> Values {
-        let wide = |ty: &TensorType| match ty.dtype {
-            DType::I4 => TensorType::new(DType::I8, &ty.shape),
-            DType::U4 => TensorType::new(DType::U8, &ty.shape),
-            _ => ty.clone(),
+        let wide = |ty: &TensorType| {
+            let bytes = if ty.dtype.is_unsigned() { DType::U8 } else { DType::I8 };
+            TensorType::new(if ty.dtype.is_int4() { bytes } else { ty.dtype }, &ty.shape)
         };
         let to: SmallVec<[TensorType; 4]> = tys.iter().map(|ty| wide(ty)).collect();
         let x: Values = (0..x.len()).map(|i| self.convert(x[i], tys[i], to[i].dtype)).collect();

@@ -7,7 +7,7 @@ use crate::trace::{DType, Shape, Tensor, TensorType};
 
 /// Returns the smallest and the largest value of an integer type.
 fn range_of(dtype: DType) -> (i64, u64) {
-    let bits = 8 * dtype.size() as u32;
+    let bits = if dtype.is_int4() { 4 } else { 8 * dtype.size() as u32 };
     if dtype.is_unsigned() {
         (0, u64::MAX >> (64 - bits))
     } else {

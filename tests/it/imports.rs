@@ -8,7 +8,7 @@ use crate::words::{code_only, rust_files};
 
 /// Modules of `src/`, lowest first; the modules inside `trace` in their place. A module imports from
 /// modules before it. The facades `lib.rs` and `trace.rs` only declare and re-export.
-const ORDER: [&str; 53] = [
+const ORDER: [&str; 54] = [
     "error",
     "tree",
     "output",

@@ -1,5 +1,6 @@
 //! Operations that refuse the types for storage; their arrays on devices, and their text.
 
+use podracer::random::{Key, randint};
 use podracer::trace::ops::{arange, constant};
 use podracer::{
     Array, DType, F8E4M3FN, F8E5M2, I4, Literal, Program, Tensor, TensorType, U4, grad, interpret,
@@ -103,11 +104,24 @@ fn a_batch_of_conversions_is_one_conversion() {
 }
 
 #[test]
+fn drawn_integers_stay_within_four_bits() {
+    let f = |key: Key<Tensor>| {
+        let draw = |low: i32, high: i32, dtype| randint(key, [64], low, high, dtype);
+        let i4 = draw(-100, 100, DType::I4).to(DType::I32);
+        let u4 = draw(-100, 100, DType::U4).to(DType::I32);
+        [i4, draw(-8, 8, DType::I32), u4, draw(0, 16, DType::I32)].to_vec()
+    };
+    let drawn = interpret(f).call(Key::new(0)).unwrap();
+    let drawn: Vec<Vec<i32>> = drawn.iter().map(|x| x.to_vec().unwrap()).collect();
+    assert_eq!((&drawn[0], &drawn[2]), (&drawn[1], &drawn[3]));
+}
+
+#[test]
 fn numbers_print_and_read_back() {
     let floats = [0.1, -0.0, f64::INFINITY, 2f64.powi(-16)].map(F8E5M2::from_f64);
     assert_eq!(format!("{}", Literal::from(floats)), "f8_e5m2[4] [0.09, -0, inf, 0.00002]");
     let nan = Literal::from([0x7f, 0xff, 0x7e].map(F8E4M3FN::from_bits));
-    assert_eq!(format!("{nan}"), "f8_e4m3fn[3] [NaN, NaN(0xff), 448]");
+    assert_eq!(format!("{nan}"), "f8_e4m3fn[3] [NaN, NaN(0xff), 450]");
     assert_eq!(format!("{}", Literal::from([-3, 7].map(I4::wrapping))), "i4[2] [-3, 7]");
     assert_eq!(format!("{}", Array::from([U4::MAX])), "[15]");
     let bits: Vec<F8E5M2> = (0..=255).map(F8E5M2::from_bits).collect();
