@@ -50,7 +50,7 @@ fn arithmetic_is_refused_with_advice() {
 
 #[test]
 fn sums_of_cotangents_round_once() {
-    // JAX rounds after each addition, and so does not get beyond 8 in steps of 1.
+    // JAX adds in 8 bits, and has 32 here.
     let f = |x: Tensor| x.broadcast_to([100]).to(DType::F32).sum(..);
     let x = Array::from(F8E5M2::from_f32(0.5));
     for compiled in [true, false] {
