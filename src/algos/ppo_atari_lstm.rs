@@ -760,17 +760,13 @@ pub fn train(args: &Args) -> Result<Summary> {
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
     let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
-    let discrete = matches!(pool.spec().action, Space::Discrete { .. });
+    let spec = pool.spec().clone();
     let act = move |agent: &Agent<Tensor>, obs: Tensor, state: Tensor| {
         let episode_start = zeros([obs.dim(0)], DType::F32);
         let lstm_state = (state.index_axis(0, 0), state.index_axis(0, 1));
         let (c, h) = agent.lstm_step(obs, episode_start, lstm_state);
         let policy = agent.policy_and_value(h).0;
-        let results = match discrete {
-            true => PolicyResults::from_categorical(policy.components[0]),
-            false => PolicyResults::from_multi_categorical(policy),
-        };
-        results.with("next_state", stack(&[c, h], 0))
+        PolicyResults::from_components(policy, &spec).with("next_state", stack(&[c, h], 0))
     };
     Ok(Policy::recurrent(pool, [2, LSTM_SIZE], agent, act))
 }

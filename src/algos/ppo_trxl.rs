@@ -781,7 +781,7 @@ fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
     let agent = load_model(model, |key| init_train_state(key, &sizes, args))?.agent;
     let (window, layers, dim) = (agent.memory_length, args.trxl_num_layers, args.trxl_dim);
-    let discrete = matches!(pool.spec().action, Space::Discrete { .. });
+    let spec = pool.spec().clone();
     let act = move |agent: &Agent<Tensor>, obs: Tensor, state: Tensor| {
         let batch = obs.dim(0);
         let steps = state.index_axis(0, 0);
@@ -791,11 +791,7 @@ fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
         let output = agent.apply(obs, &env_window(memory, episode_steps));
         let memory = remember(memory, output.memory).reshape([batch, window, layers * dim]);
         let next_state = concatenate(&[(steps + 1.0).expand_dims(0), memory.moveaxis(0, 1)], 0);
-        let results = match discrete {
-            true => PolicyResults::from_categorical(output.policy.components[0]),
-            false => PolicyResults::from_multi_categorical(output.policy),
-        };
-        results.with("next_state", next_state)
+        PolicyResults::from_components(output.policy, &spec).with("next_state", next_state)
     };
     Ok(Policy::recurrent(pool, [window + 1, layers * dim], agent, act))
 }

@@ -14,16 +14,25 @@ pub struct MultiCategorical<T> {
     pub components: Vec<Categorical<T>>,
 }
 
+/// Splits `[B, sum(nvec)]` into one part for each component, `[B, n]`.
+#[track_caller]
+fn split(x: Tensor, nvec: &[usize]) -> Vec<Tensor> {
+    let (mut parts, mut from) = (Vec::new(), 0);
+    for &n in nvec {
+        parts.push(x.slice_axis(-1, from, from + n));
+        from += n;
+    }
+    parts
+}
+
 impl MultiCategorical<Tensor> {
     /// Creates the distribution from `logits: f32[B, sum(nvec)]`. Where `allowed: bool[B,
     /// sum(nvec)]` is false, the choice cannot be sampled.
     #[track_caller]
     pub fn new(logits: Tensor, allowed: Tensor, nvec: &[usize]) -> MultiCategorical<Tensor> {
-        let (mut components, mut from) = (Vec::new(), 0);
-        for &n in nvec {
-            let part = |x: Tensor| x.slice_axis(-1, from, from + n);
-            components.push(Categorical::masked(part(logits), part(allowed)));
-            from += n;
+        let mut components = Vec::new();
+        for (logits, allowed) in split(logits, nvec).into_iter().zip(split(allowed, nvec)) {
+            components.push(Categorical::masked(logits, allowed));
         }
         MultiCategorical { components }
     }
@@ -31,10 +40,9 @@ impl MultiCategorical<Tensor> {
     /// Creates the distribution from `logits: f32[B, sum(nvec)]`; every choice is allowed.
     #[track_caller]
     pub fn from_logits(logits: Tensor, nvec: &[usize]) -> MultiCategorical<Tensor> {
-        let (mut components, mut from) = (Vec::new(), 0);
-        for &n in nvec {
-            components.push(Categorical::new(logits.slice_axis(-1, from, from + n)));
-            from += n;
+        let mut components = Vec::new();
+        for logits in split(logits, nvec) {
+            components.push(Categorical::new(logits));
         }
         MultiCategorical { components }
     }

@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use crate::array::Array;
 use crate::distributions::{ActionDistribution, Categorical, DiagNormal, MultiCategorical};
-use crate::envs::{EnvPool, EnvSpec};
+use crate::envs::{EnvPool, EnvSpec, Space};
 use crate::error::Result;
 use crate::export::Exported;
 use crate::jit::{Mode, jit};
@@ -110,6 +110,16 @@ impl PolicyResults {
         let logits: Vec<Tensor> = components.iter().map(|one| one.logits).collect();
         let named = vec![("action", concatenate(&modes, -1)), ("logits", concatenate(&logits, -1))];
         PolicyResults { named, sample: Some(Box::new(move |key| policy.sample(key))), bars: None }
+    }
+
+    /// Returns the results of [`from_categorical`](PolicyResults::from_categorical) for an
+    /// environment with discrete actions, whose policy has one component, and otherwise those of
+    /// [`from_multi_categorical`](PolicyResults::from_multi_categorical).
+    pub fn from_components(policy: MultiCategorical<Tensor>, spec: &EnvSpec) -> PolicyResults {
+        if matches!(spec.action, Space::Discrete { .. }) {
+            return PolicyResults::from_categorical(policy.components[0]);
+        }
+        PolicyResults::from_multi_categorical(policy)
     }
 
     /// Returns the `mean` and the standard deviations `std` of a policy for continuous actions, and

@@ -178,9 +178,10 @@ pub(super) fn reflected(x: Tensor, v: Tensor) -> Tensor {
     x - 2.0 * v.expand_dims(1) * product(v.conj(), x).expand_dims(0)
 }
 
-/// The unit vector whose reflection makes the elements of `column` after element `i` zero, leaves those
-/// before it, and turns element `i` to `-sign` times the norm of both; and that sign, which is the sign
-/// or phase of element `i`, so that nothing cancels.
+/// A Householder reflection of `column`: its unit vector, and a sign. The reflection sets the elements
+/// after element `i` to 0 and keeps those before it. Element `i` becomes `-sign` times the norm of the
+/// elements from `i` on. The sign is that of element `i`, a phase if it is complex, so that nothing
+/// cancels.
 pub(super) fn householder(column: Tensor, i: Tensor) -> (Tensor, Tensor) {
     let (numbers, dtype) = (arange(column.dim(0), DType::I32), column.dtype());
     let column = where_(numbers.ge(i), column, 0.0);

@@ -148,7 +148,7 @@ fn matrix(rows: usize, columns: usize, rank: usize) -> Literal {
     Literal::new([rows, columns], &elements[..])
 }
 
-/// How far the columns are from orthonormal ones.
+/// The norm of `v^H v - I`: 0 if the columns are orthonormal.
 fn defect(v: Tensor) -> Tensor {
     (adjoint(v).matmul(v) - eye(v.dim(-1), v.dtype())).norm()
 }
