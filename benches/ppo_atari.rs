@@ -119,9 +119,9 @@ fn step_in(
     dtype: DType,
     (state, batch): (State<Tensor>, Minibatch<Tensor>),
 ) -> (State<Tensor>, Tensor) {
-    let (agent, optimiser) = state;
+    let (agent, optimizer) = state;
     let (value, grads) = value_and_grad(|agent| loss(agent, &batch, dtype))(agent.clone());
-    (adam().step(agent, clip_by_global_norm(0.5).apply(grads), optimiser), value)
+    (adam().step(agent, clip_by_global_norm(0.5).apply(grads), optimizer), value)
 }
 
 fn four((state, batches): (State<Tensor>, Minibatch<Tensor>)) -> (State<Tensor>, Tensor) {
@@ -303,11 +303,11 @@ fn parts(state: State<Array>) -> Result<()> {
     let images = minibatch(&[])?.observations;
     let convert = |x: Tensor| x.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0;
     let mut others = part("images to f32", convert, images)?;
-    let (agent, optimiser) = state;
-    let update = |(agent, grads, optimiser): (Agent<Tensor>, Agent<Tensor>, AdamState<_, _>)| {
-        adam().step(agent, clip_by_global_norm(0.5).apply(grads), optimiser)
+    let (agent, optimizer) = state;
+    let update = |(agent, grads, optimizer): (Agent<Tensor>, Agent<Tensor>, AdamState<_, _>)| {
+        adam().step(agent, clip_by_global_norm(0.5).apply(grads), optimizer)
     };
-    others += part("clip and Adam", update, (agent.clone(), agent, optimiser))?;
+    others += part("clip and Adam", update, (agent.clone(), agent, optimizer))?;
     println!("{:<44} {:>9} {:>9.2}", "sum of all parts", "", products + others);
     Ok(())
 }

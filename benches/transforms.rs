@@ -45,8 +45,8 @@ fn lstm((cell, xs): (Cell, Tensor)) -> (Tensor, Cell) {
 fn update(((network, adam), (x, y)): (State, (Tensor, Tensor))) -> (State, Tensor) {
     let loss = |network: Network| (network.apply(x) - y).square().mean(..);
     let (loss, grads) = value_and_grad(loss)(network.clone());
-    let optimiser = Adam { learning_rate: 1e-3, eps: 1e-5, ..Adam::default() };
-    (optimiser.step(network, grads, adam), loss)
+    let optimizer = Adam { learning_rate: 1e-3, eps: 1e-5, ..Adam::default() };
+    (optimizer.step(network, grads, adam), loss)
 }
 
 fn key(seed: u64) -> Key<Array> {

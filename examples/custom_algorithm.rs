@@ -117,8 +117,8 @@ fn main() -> Result<()> {
         let (handle, episodes) = collect(&policy, &envs, handle, collect_key);
         let (returns, mask) = (returns_to_go(&episodes, args.gamma), episodes.mask);
         let mean = |x: Tensor| (x * mask).sum(..) / mask.sum(..);
-        let centred = returns - mean(returns);
-        let advantages = centred / (mean(centred.square()).sqrt() + 1e-8);
+        let centered = returns - mean(returns);
+        let advantages = centered / (mean(centered.square()).sqrt() + 1e-8);
         let loss = |policy: Mlp<Tensor>| policy_loss(&policy, &episodes, advantages);
         let (loss, grads) = value_and_grad(loss)(policy.clone());
         let (policy, opt_state) = adam.step(policy, grads, opt_state);

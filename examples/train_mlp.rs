@@ -1,6 +1,6 @@
 //! Fits a small network with Adam, and draws the classes that it has learned.
 //!
-//! You learn the shape of a training loop: parameters and optimiser state are one struct (`Tensor`s inside of
+//! You learn the shape of a training loop: parameters and optimizer state are one struct (`Tensor`s inside of
 //! a compiled function, `Array`s outside), and a compiled step maps it to the next one. The data are
 //! two spirals; the picture shows how the network divides the plane between them.
 //!

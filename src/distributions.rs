@@ -251,7 +251,7 @@ pub struct TanhNormal<T> {
     pub normal: Normal<T>,
     /// Half of the box's extent, `[size]` or a scalar.
     pub scale: T,
-    /// The box's centre, `[size]` or a scalar.
+    /// The box's center, `[size]` or a scalar.
     pub bias: T,
 }
 

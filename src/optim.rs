@@ -1,6 +1,6 @@
-//! Optimisers and gradient transformations: optax.
+//! Optimizers and gradient transformations: optax.
 //!
-//! An optimiser is a plain struct of hyperparameters, with optax's names, defaults and formulas
+//! An optimizer is a plain struct of hyperparameters, with optax's names, defaults and formulas
 //! (optax 0.2.8); the function of its name gives the defaults. Its state is a separate tree:
 //!
 //! ```
@@ -163,7 +163,7 @@ fn ensure_floats_of_one_type(
             let path = path(i);
             let [there, here] = names.map(|name| tree::path_of(name, &path));
             let problem = if ty == expected {
-                format!("{here} is {ty}, and optimisers take floats")
+                format!("{here} is {ty}, and optimizers take floats")
             } else {
                 format!(
                     "{} and {} must have equal types: {there} is {expected}, {here} is {ty}",

@@ -43,7 +43,7 @@ fn end_while_computing(way: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Launches a step of a small network, whose first run initialises parts of the plugin, and reads no
+/// Launches a step of a small network, whose first run initializes parts of the plugin, and reads no
 /// result.
 fn launch() -> Result<(), Error> {
     let step = jit(|(key, x): (Key<Tensor>, Tensor)| {

@@ -8,7 +8,7 @@ usage: python -m venv /tmp/atarienv
 BENCH is the executable that cargo names. For each setting the three run one after the other, ROUNDS
 times (3); a run is 5 repeats of 0.4 s and more after a warm-up. The table has the median and the
 range of all repeats, and the median over rounds of the ratio to EnvPool: a busy machine slows all
-three, but not always alike. All have EnvPool's defaults: 4 frames, 84x84 grey, a stack of 4.
+three, but not always alike. All have EnvPool's defaults: 4 frames, 84x84 gray, a stack of 4.
 """
 
 import json

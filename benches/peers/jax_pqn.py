@@ -2,7 +2,7 @@
 
 usage: jax_pqn.py SEEDS, with jax and optax. Prints the mean return of each seed's last 100 episodes.
 
-The formulas and numbers are those of CleanRL's `pqn.py`: Q(lambda) targets, layer normalisation,
+The formulas and numbers are those of CleanRL's `pqn.py`: Q(lambda) targets, layer normalization,
 RAdam (its factors in double precision, as PyTorch has them), a learning rate that falls to 0.
 """
 import sys

@@ -14,7 +14,7 @@ import json
 import re
 
 WIDTH, LEFT, BAR, GAP, TOP = 960, 110, 15, 12, 34
-COLOURS = {
+COLORS = {
     "rollout": "#4c78a8", "update": "#f58518", "ppo_iteration": "#f58518", "env step": "#54a24b", "env recv": "#88c27f", "envs": "#54a24b",
     "execute": "#b279a2", "trace": "#e45756", "lower": "#ff9da6", "compile": "#9d755d", "to": "#bab0ac", "wait": "#d8d2cf",
     "sebulba_rollout": "#4c78a8", "sebulba": "#f58518", "send": "#9ecae9", "give": "#e0a458", "learn": "#f2a65a", "prepare": "#c9822f",
@@ -22,9 +22,9 @@ COLOURS = {
 DARK = ("wait", "to", "send")
 
 
-def colour(name):
-    keys = [key for key in COLOURS if name.startswith(key)]
-    return COLOURS[keys[0]] if keys else "#72b7b2"
+def color(name):
+    keys = [key for key in COLORS if name.startswith(key)]
+    return COLORS[keys[0]] if keys else "#72b7b2"
 
 
 def is_a(name, kind):
@@ -104,7 +104,7 @@ def main():
                 last = left + width
                 top = y + depth * BAR
                 body.append(
-                    f'<rect x="{left:.1f}" y="{top}" width="{max(width, 0.4):.1f}" height="{BAR - 1}" fill="{colour(name)}">'
+                    f'<rect x="{left:.1f}" y="{top}" width="{max(width, 0.4):.1f}" height="{BAR - 1}" fill="{color(name)}">'
                     f"<title>{html.escape(name)}: {duration / 1e3:.3f} ms</title></rect>"
                 )
                 if width > 5.8 * len(name):

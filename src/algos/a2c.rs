@@ -47,7 +47,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 500_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 7e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -65,7 +65,7 @@ pub struct Args {
     /// The lambda of generalized advantage estimation (GAE); 1 gives n-step returns
     #[arg(long, default_value_t = 1.0)]
     pub gae_lambda: f64,
-    /// Normalise advantages over each batch
+    /// Normalize advantages over each batch
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// Coefficient of the entropy
@@ -144,7 +144,7 @@ pub struct Agent<T> {
     pub critic: Mlp<T>,
 }
 
-/// Initialises two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
+/// Initializes two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
 /// gain.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> Mlp<Tensor> {
     let hidden = orthogonal(2.0f64.sqrt());
@@ -152,7 +152,7 @@ fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> Mlp<Te
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations of size `obs_size` and `num_actions` actions.
+    /// Initializes an agent for observations of size `obs_size` and `num_actions` actions.
     pub fn init(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> Agent<Tensor> {
         let (actor, critic) = key.split();
         Agent {
@@ -183,7 +183,7 @@ pub struct TrainState<T> {
     pub num_updates: T,
 }
 
-/// Initialises an agent and its optimiser.
+/// Initializes an agent and its optimizer.
 fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
     let agent = Agent::init(key, sizes.obs_size(), sizes.num_actions);
     let (opt_state, num_updates) = (args.optimizer().init(&agent), constant(0i32));

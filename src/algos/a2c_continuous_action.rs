@@ -1,6 +1,6 @@
 //! Advantage actor-critic (A2C) for continuous actions and vector observations: the synchronous form
 //! of A3C (Mnih et al. 2016) without threads, as Stable-Baselines3's `A2C` inside of `VecNormalize`.
-//! A rollout, with the normalisation of its observations and rewards, and the update on it are one
+//! A rollout, with the normalization of its observations and rewards, and the update on it are one
 //! iteration of a compiled loop.
 //!
 //! Differences from Stable-Baselines3 are listed in `docs/algos/a2c_continuous_action.md`.
@@ -50,7 +50,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 1_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 9.6e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -68,7 +68,7 @@ pub struct Args {
     /// The lambda of generalized advantage estimation (GAE); 1 gives n-step returns
     #[arg(long, default_value_t = 0.9)]
     pub gae_lambda: f64,
-    /// Normalise advantages over each batch
+    /// Normalize advantages over each batch
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// Coefficient of the entropy
@@ -149,7 +149,7 @@ pub struct Agent<T> {
     pub critic: Mlp<T>,
 }
 
-/// Initialises two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
+/// Initializes two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
 /// gain.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> Mlp<Tensor> {
     let hidden = orthogonal(2.0f64.sqrt());
@@ -157,7 +157,7 @@ fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> Mlp<Te
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations of size `obs_size` and actions of size `action_size`.
+    /// Initializes an agent for observations of size `obs_size` and actions of size `action_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> Agent<Tensor> {
         let (actor, critic) = key.split();
         Agent {
@@ -200,7 +200,7 @@ pub struct Model<T> {
     pub reward_stats: NormalizeRewardState<T>,
 }
 
-/// Initialises an agent, its optimiser and the running statistics.
+/// Initializes an agent, its optimizer and the running statistics.
 fn init_model(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Model<Tensor> {
     let agent = Agent::init(key, obs_size, action_size);
     let (opt_state, num_updates) = (args.optimizer().init(&agent), constant(0i32));
@@ -213,10 +213,10 @@ fn init_model(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// Normalisation of observations.
+/// Normalization of observations.
 const NORMALIZE_OBS: NormalizeObservation = NormalizeObservation { epsilon: 1e-8, clip: 10.0 };
 
-/// Returns the normalisation of rewards.
+/// Returns the normalization of rewards.
 fn normalize_reward(args: &Args) -> NormalizeReward {
     NormalizeReward { gamma: args.gamma, ..NormalizeReward::default() }
 }
@@ -226,7 +226,7 @@ fn normalize_reward(args: &Args) -> NormalizeReward {
 pub struct EnvState<T> {
     /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
     pub handle: Handle<T>,
-    /// `f32[N, obs_size]`: last observations, normalised.
+    /// `f32[N, obs_size]`: last observations, normalized.
     pub obs: T,
     /// Running statistics of the observations.
     pub obs_stats: RunningMeanStd<T>,

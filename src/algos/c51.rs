@@ -46,7 +46,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 500_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 2.5e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -152,7 +152,7 @@ pub struct QNetwork<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for observations and actions of the given sizes.
+    /// Initializes a network for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> Self {
         let sizes = [sizes.obs_size(), 120, 84, sizes.num_actions * args.n_atoms];
         QNetwork { layers: Mlp::init(key, &sizes, Activation::Relu) }
@@ -176,7 +176,7 @@ pub struct TrainState<T> {
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
-/// Initialises the networks and the optimiser.
+/// Initializes the networks and the optimizer.
 fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
     let q = QNetwork::init(key, sizes, args);
     TrainState { target: q.clone(), opt_state: args.optimizer().init(&q), q }

@@ -47,7 +47,7 @@ pub struct Args {
     /// Total timesteps of the experiment, over all processes
     #[arg(long, default_value_t = 50_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 6e-4)]
     pub learning_rate: f64,
     /// The number of steps to run in each environment per rollout

@@ -1,4 +1,4 @@
-//! Distributed proximal policy optimisation: Cleanba's `cleanba_ppo.py` (Huang et al. 2023), PPO
+//! Distributed proximal policy optimization: Cleanba's `cleanba_ppo.py` (Huang et al. 2023), PPO
 //! (Schulman et al. 2017) on the Sebulba architecture (Hessel et al. 2021).
 //!
 //! Actors, devices and queues are in [`rl::sebulba`](crate::rl::sebulba). Differences from Cleanba,
@@ -45,7 +45,7 @@ pub struct Args {
     /// Total timesteps of the experiment, over all processes
     #[arg(long, default_value_t = 50_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 2.5e-4)]
     pub learning_rate: f64,
     /// The number of steps to run in each environment per rollout
@@ -69,7 +69,7 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages over each minibatch
+    /// Normalize advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
@@ -273,7 +273,7 @@ pub struct Metrics<T> {
     pub approx_kl: T,
 }
 
-/// Computes PPO's loss over samples, and its metrics. Advantages must already be normalised.
+/// Computes PPO's loss over samples, and its metrics. Advantages must already be normalized.
 pub fn ppo_loss(
     agent: &Agent<Tensor>,
     batch: Samples<Tensor>,
@@ -293,7 +293,7 @@ pub fn ppo_loss(
     (loss, Metrics { loss, value_loss, policy_loss, entropy, approx_kl })
 }
 
-/// Normalises advantages by their mean and standard deviation over the environments of all
+/// Normalizes advantages by their mean and standard deviation over the environments of all
 /// learners.
 fn normalize(advantages: Tensor, reduce: &Reduce) -> Tensor {
     let mean_of = |x: Tensor| reduce.mean(x.mean(1));

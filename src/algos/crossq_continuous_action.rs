@@ -1,5 +1,5 @@
 //! CrossQ (Bhatt et al. 2024) for continuous actions, after its authors' JAX code: soft actor-critic
-//! with batch renormalisation and wide critics, without target networks. Environment steps, the
+//! with batch renormalization and wide critics, without target networks. Environment steps, the
 //! replay buffer and gradient steps are one compiled program.
 //!
 //! Differences from the authors' code, with reasons, are listed in
@@ -57,10 +57,10 @@ pub struct Args {
     /// The timestep at which learning starts; actions are sampled uniformly until then
     #[arg(long, default_value_t = 5_000)]
     pub learning_starts: u64,
-    /// The learning rate of the policy's optimiser
+    /// The learning rate of the policy's optimizer
     #[arg(long, default_value_t = 1e-3)]
     pub policy_lr: f64,
-    /// The learning rate of the optimisers of the critics and of the temperature
+    /// The learning rate of the optimizers of the critics and of the temperature
     #[arg(long, default_value_t = 1e-3)]
     pub q_lr: f64,
     /// The decay rate b1 of Adam, for the actor and the critics
@@ -130,21 +130,21 @@ registered_algorithm!(Args, "crossq_continuous_action", CONTINUOUS, Args::check,
 
 // -------------------------------------------------------------------------------------- network
 
-/// Statistics of the normalisations of a [`Network`], one for each layer.
+/// Statistics of the normalizations of a [`Network`], one for each layer.
 pub type BatchStats<T> = Vec<BatchRenormStats<T>>;
 
-/// Network with two hidden layers. Batch renormalisation is applied to the input, and after the ReLU
+/// Network with two hidden layers. Batch renormalization is applied to the input, and after the ReLU
 /// of each hidden layer.
 #[derive(Debug, Clone, Tree)]
 pub struct Network<T> {
-    /// Normalisation of the input of each layer.
+    /// Normalization of the input of each layer.
     pub norms: Vec<BatchRenorm<T>>,
     /// Layers.
     pub layers: Vec<Dense<T>>,
 }
 
 impl Network<Tensor> {
-    /// Initialises a network of these sizes as Flax does, and its statistics.
+    /// Initializes a network of these sizes as Flax does, and its statistics.
     fn init(key: Key<Tensor>, sizes: [usize; 4]) -> (Network<Tensor>, BatchStats<Tensor>) {
         let keys: [Key<Tensor>; 3] = key.split_n();
         let layer = |(i, key)| Dense::init(key, sizes[i], sizes[i + 1], lecun_normal());
@@ -153,7 +153,7 @@ impl Network<Tensor> {
         (Network { norms, layers }, stats)
     }
 
-    /// Maps `x: f32[B, inputs]` to `f32[B, outputs]`. With `train`, it normalises by the statistics of
+    /// Maps `x: f32[B, inputs]` to `f32[B, outputs]`. With `train`, it normalizes by the statistics of
     /// the batch and returns the updated running statistics.
     pub fn apply(
         &self,
@@ -163,9 +163,9 @@ impl Network<Tensor> {
     ) -> (Tensor, BatchStats<Tensor>) {
         let mut updated = Vec::new();
         for (i, (norm, layer)) in self.norms.iter().zip(&self.layers).enumerate() {
-            let (normalised, stats) = norm.apply(x, stats[i].clone(), train);
+            let (normalized, stats) = norm.apply(x, stats[i].clone(), train);
             updated.push(stats);
-            x = layer.apply(normalised);
+            x = layer.apply(normalized);
             if i + 1 < self.layers.len() {
                 x = x.relu();
             }
@@ -182,7 +182,7 @@ pub struct QNetwork<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for observations of size `obs_size` and actions of size `action_size`,
+    /// Initializes a network for observations of size `obs_size` and actions of size `action_size`,
     /// with hidden layers of `units` units, and its statistics.
     pub fn init(
         key: Key<Tensor>,
@@ -226,7 +226,7 @@ pub struct Actor<T> {
 }
 
 impl Actor<Tensor> {
-    /// Initialises a network for observations of size `obs_size`, and its statistics.
+    /// Initializes a network for observations of size `obs_size`, and its statistics.
     pub fn init(
         key: Key<Tensor>,
         obs_size: usize,
@@ -270,7 +270,7 @@ pub struct Agent<T> {
     pub qf: [QNetwork<T>; 2],
 }
 
-/// Statistics of the normalisations of an [`Agent`].
+/// Statistics of the normalizations of an [`Agent`].
 #[derive(Debug, Clone, Tree)]
 pub struct AgentStats<T> {
     /// Statistics of the actor.
@@ -280,7 +280,7 @@ pub struct AgentStats<T> {
 }
 
 impl Agent<Tensor> {
-    /// Initialises the networks for observations of size `obs_size`, and their statistics.
+    /// Initializes the networks for observations of size `obs_size`, and their statistics.
     pub fn init(
         key: Key<Tensor>,
         obs_size: usize,
@@ -296,14 +296,14 @@ impl Agent<Tensor> {
     }
 }
 
-/// State of the optimisers.
+/// State of the optimizers.
 #[derive(Debug, Clone, Tree)]
 pub struct OptState<T> {
-    /// State of the actor's optimiser.
+    /// State of the actor's optimizer.
     pub actor: AdamState<T, Actor<T>>,
-    /// State of the critics' optimiser.
+    /// State of the critics' optimizer.
     pub qf: AdamState<T, [QNetwork<T>; 2]>,
-    /// State of the temperature's optimiser.
+    /// State of the temperature's optimizer.
     pub log_alpha: AdamState<T, T>,
 }
 
@@ -312,15 +312,15 @@ pub struct OptState<T> {
 pub struct TrainState<T> {
     /// Actor and critics.
     pub agent: Agent<T>,
-    /// Statistics of the normalisations.
+    /// Statistics of the normalizations.
     pub stats: AgentStats<T>,
     /// `f32[]`: logarithm of the entropy temperature.
     pub log_alpha: T,
-    /// State of the optimisers.
+    /// State of the optimizers.
     pub opt_state: OptState<T>,
 }
 
-/// Initialises the networks, the temperature and the optimisers.
+/// Initializes the networks, the temperature and the optimizers.
 fn init_train_state(
     key: Key<Tensor>,
     obs_size: usize,
@@ -419,7 +419,7 @@ pub struct CriticMetrics<T> {
 /// with the metrics and the updated statistics.
 ///
 /// Values of the batch and of the sampled next actions are computed in one forward pass of `2 B`
-/// rows, so that both are normalised by the statistics of their mixture. The TD target is the reward
+/// rows, so that both are normalized by the statistics of their mixture. The TD target is the reward
 /// plus the discounted soft value of the next action, the minimum of the critics' values minus
 /// `alpha` times its log probability; it has no gradient.
 pub fn critic_loss(
@@ -447,7 +447,7 @@ pub fn critic_loss(
 }
 
 /// Computes `mean(alpha log pi(a) - min_i Q_i(s, a))` for the policy's actions at standard normal
-/// `noise: f32[B, A]`. The actor normalises by the statistics of the batch, the critics by their
+/// `noise: f32[B, A]`. The actor normalizes by the statistics of the batch, the critics by their
 /// running statistics. Also returns the log probabilities `f32[B]` and the actor's updated
 /// statistics.
 pub fn actor_loss(

@@ -86,7 +86,7 @@ pub struct Args {
     /// Total timesteps of the experiment, for each agent
     #[arg(long, default_value_t = 500_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 2.5e-4)]
     pub learning_rate: f64,
     /// Anneal the learning rate linearly to 0
@@ -180,7 +180,7 @@ pub struct QNetwork<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for observations and actions of the given sizes.
+    /// Initializes a network for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> QNetwork<Tensor> {
         let (convs, layers) = key.split();
         let convs = Encoder::init_convs(convs, sizes.obs_kind, &sizes.shape, init::lecun_normal());
@@ -209,7 +209,7 @@ pub struct TrainState<T> {
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
-/// Initialises the networks and the optimiser.
+/// Initializes the networks and the optimizer.
 fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
     let q = QNetwork::init(key, sizes);
     TrainState { target: q.clone(), opt_state: Adam::default().init(&q), q }
@@ -359,7 +359,7 @@ pub struct RunnerState<T> {
     pub num_updates: T,
 }
 
-/// Initialises the state of an agent.
+/// Initializes the state of an agent.
 pub fn init_runner(env: &Env, key: Key<Tensor>, args: &Args) -> RunnerState<Tensor> {
     let [network, starts, key] = key.split_n();
     let (state, obs) = vmap(|key| env.env.reset(key))(starts.split_batch(args.num_envs));

@@ -52,7 +52,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 10_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 1e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -146,7 +146,7 @@ pub struct QNetwork<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for observations and actions of the given sizes.
+    /// Initializes a network for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> QNetwork<Tensor> {
         let (trunk, head) = key.split();
         let kernel = init::lecun_normal();
@@ -173,7 +173,7 @@ pub struct TrainState<T> {
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
-/// Initialises the networks and the optimiser.
+/// Initializes the networks and the optimizer.
 fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
     let mut q = QNetwork::init(key, sizes);
     q.trunk = q.trunk.with_compute_dtype(args.compute_dtype.dtype());

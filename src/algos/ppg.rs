@@ -53,7 +53,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 1_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 5e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -89,7 +89,7 @@ pub struct Args {
     /// The number of single-environment rollouts per gradient step of the auxiliary phase
     #[arg(long, default_value_t = 4)]
     pub num_aux_rollouts: usize,
-    /// Normalise advantages over the whole rollout
+    /// Normalize advantages over the whole rollout
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub adv_norm_fullbatch: bool,
     /// The surrogate clipping coefficient
@@ -191,7 +191,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations of the given kind and shape.
+    /// Initializes an agent for observations of the given kind and shape.
     pub fn init(key: Key<Tensor>, network: ImageNetwork, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, actor, critic, aux_critic] = key.split_n();
         let trunk = match network {
@@ -243,7 +243,7 @@ pub struct TrainState<T> {
     pub aux_opt_state: AdamState<T, Dense<T>>,
 }
 
-/// Initialises an agent and its optimisers.
+/// Initializes an agent and its optimizers.
 fn init_train_state(key: Key<Tensor>, network: ImageNetwork, sizes: &Sizes) -> TrainState<Tensor> {
     let agent = Agent::init(key, network, sizes);
     let aux_opt_state = Adam::default().init(&agent.aux_critic);
@@ -267,7 +267,7 @@ pub struct EnvState<T> {
     pub key: Key<T>,
 }
 
-/// Normalisation of rewards.
+/// Normalization of rewards.
 fn reward_normalizer(args: &Args) -> NormalizeReward {
     NormalizeReward { gamma: args.gamma, ..NormalizeReward::default() }
 }
@@ -646,7 +646,7 @@ pub struct RunnerState<T> {
     pub storage: AuxStorage<T>,
 }
 
-/// Initialises the state with the first observations; compiled as one program.
+/// Initializes the state with the first observations; compiled as one program.
 fn init_runner(
     envs: &XlaPool,
     handle: Handle<Tensor>,

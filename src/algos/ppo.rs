@@ -1,4 +1,4 @@
-//! Proximal policy optimisation (PPO, Schulman et al. 2017) for discrete actions and vector
+//! Proximal policy optimization (PPO, Schulman et al. 2017) for discrete actions and vector
 //! observations: CleanRL's `ppo.py`. A rollout and the update on it are one compiled program.
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo.md`.
@@ -45,7 +45,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 500_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 2.5e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -69,7 +69,7 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages over each minibatch
+    /// Normalize advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
@@ -134,7 +134,7 @@ pub struct Agent<T> {
     pub critic: Mlp<T>,
 }
 
-/// Initialises two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
+/// Initializes two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
 /// gain.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> Mlp<Tensor> {
     let hidden = orthogonal(2.0f64.sqrt());
@@ -142,7 +142,7 @@ fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> Mlp<Te
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations of size `obs_size` and `num_actions` actions.
+    /// Initializes an agent for observations of size `obs_size` and `num_actions` actions.
     pub fn init(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> Agent<Tensor> {
         let (actor, critic) = key.split();
         Agent {
@@ -171,7 +171,7 @@ pub struct TrainState<T> {
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
-/// Initialises an agent and its optimiser.
+/// Initializes an agent and its optimizer.
 fn init_train_state(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> TrainState<Tensor> {
     let agent = Agent::init(key, obs_size, num_actions);
     TrainState { opt_state: Adam::default().init(&agent), agent }

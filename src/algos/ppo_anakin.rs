@@ -1,4 +1,4 @@
-//! Proximal policy optimisation (PPO) with the environment inside the compiled program: PureJaxRL's
+//! Proximal policy optimization (PPO) with the environment inside the compiled program: PureJaxRL's
 //! `ppo.py` (Lu et al. 2022) on traced environments, the Anakin architecture (Hessel et al. 2021).
 //! Rollouts and updates are one loop in one program, which can train many agents.
 //!
@@ -88,7 +88,7 @@ pub struct Args {
     /// Total timesteps of the experiment, for each agent
     #[arg(long, default_value_t = 500_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 2.5e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments of each agent
@@ -112,7 +112,7 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages over each minibatch
+    /// Normalize advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
@@ -127,7 +127,7 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// Normalise observations and rewards by running statistics, with continuous actions
+    /// Normalize observations and rewards by running statistics, with continuous actions
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub normalize_env: bool,
     /// The maximum norm for gradient clipping
@@ -190,7 +190,7 @@ pub struct Agent<T> {
     pub log_std: Option<T>,
 }
 
-/// Initialises two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
+/// Initializes two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
 /// gain.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> [Dense<Tensor>; 3] {
     let [first, second, head] = key.split_n();
@@ -224,7 +224,7 @@ fn forward_batch(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations of size `obs_size`.
+    /// Initializes an agent for observations of size `obs_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, action_kind: ActionKind) -> Agent<Tensor> {
         let (actor, critic) = key.split();
         Agent {
@@ -283,18 +283,18 @@ pub struct TrainState<T> {
 /// State of the environments between two steps.
 #[derive(Debug, Clone, Tree)]
 pub struct EnvState<T> {
-    /// `[N, obs_size]`: last observations, in the environment's dtype or normalised.
+    /// `[N, obs_size]`: last observations, in the environment's dtype or normalized.
     pub obs: T,
     /// State of the environments, with leaves `[N, ..]`.
     pub state: EpisodeState<T, Vec<T>>,
-    /// Running statistics, if observations and rewards are normalised.
+    /// Running statistics, if observations and rewards are normalized.
     pub normalizers: Option<Normalizers<T>>,
 }
 
 /// Rollout of T steps of N environments; a single step has no axis T.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `[T, N, obs_size]`: observations, in the environment's dtype or normalised.
+    /// `[T, N, obs_size]`: observations, in the environment's dtype or normalized.
     pub obs: T,
     /// `f32[T, N, outputs]`: outputs of the actor.
     pub outputs: T,
@@ -378,7 +378,7 @@ pub fn collect_rollout(
     let step = |env_state, noise| env_step(env, agent, env_state, noise, args);
     let packable = |x: &Tensor| matches!(x.dtype(), DType::F32 | DType::I32 | DType::Bool);
     let batched = args.num_agents() > 1 && args.seed_axis == SeedAxis::Vmap;
-    // Normalisation statistics have no environment axis.
+    // Normalization statistics have no environment axis.
     let normalizes = env_state.normalizers.is_some();
     if batched || normalizes || !tree::leaves(&env_state).iter().all(packable) {
         return scan(step, env_state, (noise, starts, keys));
@@ -442,7 +442,7 @@ pub fn compute_gae(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[B, obs_size]`: observations, in the environment's dtype or normalised.
+    /// `[B, obs_size]`: observations, in the environment's dtype or normalized.
     pub obs: T,
     /// `i32[B]` or `f32[B, outputs]`: actions.
     pub actions: T,
@@ -477,7 +477,7 @@ pub struct Metrics<T> {
     pub clipfrac: T,
 }
 
-/// Computes PPO's loss over a minibatch, and its metrics. Advantages must already be normalised if
+/// Computes PPO's loss over a minibatch, and its metrics. Advantages must already be normalized if
 /// `--norm-adv` is set.
 pub fn ppo_loss(
     agent: &Agent<Tensor>,
@@ -624,7 +624,7 @@ pub struct RunnerState<T> {
     pub num_updates: T,
 }
 
-/// Initialises the state of an agent.
+/// Initializes the state of an agent.
 pub fn init_runner(env: &Env, key: Key<Tensor>, args: &Args) -> RunnerState<Tensor> {
     let [agent, starts, key] = key.split_n();
     let agent = Agent::init(agent, env.obs_size, env.action_kind);

@@ -1,4 +1,4 @@
-//! Proximal policy optimisation (PPO) with a gated recurrent unit (GRU) and the environment inside the
+//! Proximal policy optimization (PPO) with a gated recurrent unit (GRU) and the environment inside the
 //! compiled program: PureJaxRL's `ppo_rnn.py` (Lu et al. 2022) on traced environments, the Anakin
 //! architecture (Hessel et al. 2021). Rollouts and updates are one loop in one program, which can
 //! train many agents.
@@ -101,7 +101,7 @@ pub struct Args {
     /// Total timesteps of the experiment, for each agent
     #[arg(long, default_value_t = 500_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 2.5e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments of each agent
@@ -125,7 +125,7 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages over each minibatch
+    /// Normalize advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
@@ -140,7 +140,7 @@ pub struct Args {
     /// Coefficient of the value function
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
-    /// Normalise observations and rewards by running statistics, with continuous actions
+    /// Normalize observations and rewards by running statistics, with continuous actions
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub normalize_env: bool,
     /// The maximum norm for gradient clipping
@@ -220,7 +220,7 @@ pub struct Agent<T> {
     pub log_std: Option<T>,
 }
 
-/// Initialises a hidden layer, orthogonal with gain 2, and an output layer of the given gain.
+/// Initializes a hidden layer, orthogonal with gain 2, and an output layer of the given gain.
 fn head(key: Key<Tensor>, outputs: usize, gain: f64) -> [Dense<Tensor>; 2] {
     let (hidden, head) = key.split();
     [
@@ -253,7 +253,7 @@ fn reset_where(episode_start: Tensor, hidden: Tensor) -> Tensor {
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations of size `obs_size`.
+    /// Initializes an agent for observations of size `obs_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, action_kind: ActionKind) -> Agent<Tensor> {
         let [embedding, gru, actor, critic] = key.split_n();
         Agent {
@@ -336,7 +336,7 @@ pub struct TrainState<T> {
 /// State of the environments between two steps.
 #[derive(Debug, Clone, Tree)]
 pub struct EnvState<T> {
-    /// `[N, obs_size]`: last observations, in the environment's dtype or normalised.
+    /// `[N, obs_size]`: last observations, in the environment's dtype or normalized.
     pub obs: T,
     /// `bool[N]`: true where `obs` is the first of an episode.
     pub episode_start: T,
@@ -344,14 +344,14 @@ pub struct EnvState<T> {
     pub hidden: T,
     /// State of the environments, with leaves `[N, ..]`.
     pub state: EpisodeState<T, Vec<T>>,
-    /// Running statistics, if observations and rewards are normalised.
+    /// Running statistics, if observations and rewards are normalized.
     pub normalizers: Option<Normalizers<T>>,
 }
 
 /// Rollout of T steps of N environments; a single step has no axis T.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `[T, N, obs_size]`: observations, in the environment's dtype or normalised.
+    /// `[T, N, obs_size]`: observations, in the environment's dtype or normalized.
     pub obs: T,
     /// `bool[T, N]`: true where the observation is the first of an episode.
     pub episode_starts: T,
@@ -479,7 +479,7 @@ pub fn compute_gae(
 pub struct Samples<T> {
     /// `f32[n, 128]`: hidden states of the GRU before the first step.
     pub initial_hidden: T,
-    /// `[T, n, obs_size]`: observations, in the environment's dtype or normalised.
+    /// `[T, n, obs_size]`: observations, in the environment's dtype or normalized.
     pub obs: T,
     /// `bool[T, n]`: true where the observation is the first of an episode.
     pub episode_starts: T,
@@ -671,7 +671,7 @@ pub struct RunnerState<T> {
     pub num_updates: T,
 }
 
-/// Initialises the state of an agent.
+/// Initializes the state of an agent.
 pub fn init_runner(env: &Env, key: Key<Tensor>, args: &Args) -> RunnerState<Tensor> {
     let [agent, starts, key] = key.split_n();
     let agent = Agent::init(agent, env.obs_size, env.action_kind);

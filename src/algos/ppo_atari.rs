@@ -1,4 +1,4 @@
-//! Proximal policy optimisation (PPO, Schulman et al. 2017) on Atari with Gymnasium's wrappers:
+//! Proximal policy optimization (PPO, Schulman et al. 2017) on Atari with Gymnasium's wrappers:
 //! CleanRL's `ppo_atari.py`. A rollout is one compiled program, each gradient step a call of another:
 //! convolutions run slower inside a compiled loop.
 //!
@@ -51,7 +51,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 10_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 2.5e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -75,7 +75,7 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages over each minibatch
+    /// Normalize advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
@@ -143,7 +143,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations and actions of the given sizes.
+    /// Initializes an agent for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, actor, critic] = key.split_n();
         let trunk = Encoder::init(trunk, sizes.obs_kind, &sizes.shape, orthogonal(2.0f64.sqrt()));
@@ -171,7 +171,7 @@ pub struct TrainState<T> {
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
-/// Initialises an agent and its optimiser.
+/// Initializes an agent and its optimizer.
 fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
     let mut agent = Agent::init(key, sizes);
     agent.trunk = agent.trunk.with_compute_dtype(args.compute_dtype.dtype());

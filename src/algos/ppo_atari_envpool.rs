@@ -1,4 +1,4 @@
-//! Proximal policy optimisation (PPO, Schulman et al. 2017) on Atari with EnvPool's wrappers: CleanRL's
+//! Proximal policy optimization (PPO, Schulman et al. 2017) on Atari with EnvPool's wrappers: CleanRL's
 //! `ppo_atari_envpool_xla_jax_scan.py`. A rollout is one compiled program, each gradient step a call of
 //! another: convolutions run slower inside a compiled loop. With `--rollout host`, the host steps the
 //! environments (submodule `host`).
@@ -73,7 +73,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 10_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 2.5e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -97,7 +97,7 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages over each minibatch
+    /// Normalize advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
@@ -165,7 +165,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for four images of 84 by 84 and `num_actions` actions.
+    /// Initializes an agent for four images of 84 by 84 and `num_actions` actions.
     pub fn init(key: Key<Tensor>, num_actions: usize) -> Agent<Tensor> {
         let [a, b, c, hidden, actor, critic] = key.split_n();
         let (keys, shape) = (vec![a, b, c, hidden], [4, 84, 84].into());
@@ -194,7 +194,7 @@ pub struct TrainState<T> {
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
-/// Initialises an agent and its optimiser.
+/// Initializes an agent and its optimizer.
 fn init_train_state(key: Key<Tensor>, num_actions: usize, args: &Args) -> TrainState<Tensor> {
     let mut agent = Agent::init(key, num_actions);
     agent.trunk = agent.trunk.with_compute_dtype(args.compute_dtype.dtype());

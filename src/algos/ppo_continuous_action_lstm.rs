@@ -1,6 +1,6 @@
-//! Proximal policy optimisation (PPO, Schulman et al. 2017) with an LSTM for continuous actions and vector
+//! Proximal policy optimization (PPO, Schulman et al. 2017) with an LSTM for continuous actions and vector
 //! observations: `ppo_continuous_action` with the recurrent training of CleanRL's `ppo_atari_lstm.py`. A
-//! rollout, with the normalisation of its observations and rewards, and the update on it are one compiled
+//! rollout, with the normalization of its observations and rewards, and the update on it are one compiled
 //! program. Minibatches are whole environments, so that the LSTM is unrolled over the rollout.
 //!
 //! Choices without a script of CleanRL are listed in `docs/algos/ppo_continuous_action_lstm.md`.
@@ -52,7 +52,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 1_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 3e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -76,7 +76,7 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 10)]
     pub update_epochs: usize,
-    /// Normalise advantages over each minibatch
+    /// Normalize advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
@@ -165,7 +165,7 @@ pub struct Agent<T> {
 pub type LstmState<T> = (T, T);
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations of size `obs_size` and actions of size `action_size`.
+    /// Initializes an agent for observations of size `obs_size` and actions of size `action_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> Agent<Tensor> {
         let [trunk, input, recurrent, actor, critic] = key.split_n();
         let kernel = |key, rows| orthogonal(1.0).draw(key, [rows, 4 * LSTM_SIZE], DType::F32);
@@ -250,7 +250,7 @@ pub struct Model<T> {
     pub reward_stats: NormalizeRewardState<T>,
 }
 
-/// Initialises an agent, its optimiser and the running statistics.
+/// Initializes an agent, its optimizer and the running statistics.
 fn init_model(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Model<Tensor> {
     let agent = Agent::init(key, obs_size, action_size);
     Model {
@@ -262,10 +262,10 @@ fn init_model(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// Normalisation of observations.
+/// Normalization of observations.
 const NORMALIZE_OBS: NormalizeObservation = NormalizeObservation { epsilon: 1e-8, clip: 10.0 };
 
-/// Returns the normalisation of rewards.
+/// Returns the normalization of rewards.
 fn normalize_reward(args: &Args) -> NormalizeReward {
     NormalizeReward { gamma: args.gamma, ..NormalizeReward::default() }
 }
@@ -275,7 +275,7 @@ fn normalize_reward(args: &Args) -> NormalizeReward {
 pub struct EnvState<T> {
     /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
     pub handle: Handle<T>,
-    /// `f32[N, obs_size]`: last observations, normalised.
+    /// `f32[N, obs_size]`: last observations, normalized.
     pub obs: T,
     /// `f32[N]`: 1 where `obs` is the first of an episode.
     pub episode_start: T,

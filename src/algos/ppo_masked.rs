@@ -1,4 +1,4 @@
-//! Proximal policy optimisation (PPO) for multi-discrete actions with invalid action masking: the
+//! Proximal policy optimization (PPO) for multi-discrete actions with invalid action masking: the
 //! `ppo_multidiscrete_mask.py` of Huang and Ontanon (2022). A rollout and the update on it are one
 //! compiled program.
 //!
@@ -47,7 +47,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 2_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 2.5e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -74,7 +74,7 @@ pub struct Args {
     /// Mask invalid actions; if false, invalid actions can be sampled and have no effect
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub mask: bool,
-    /// Normalise advantages over each minibatch
+    /// Normalize advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
@@ -140,7 +140,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations and actions of the given sizes.
+    /// Initializes an agent for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Masked) -> Agent<Tensor> {
         let [first, second, actor, critic] = key.split_n();
         let gain = orthogonal(2.0f64.sqrt());
@@ -177,7 +177,7 @@ pub struct TrainState<T> {
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
-/// Initialises an agent and its optimiser.
+/// Initializes an agent and its optimizer.
 fn init_train_state(key: Key<Tensor>, sizes: &Masked) -> TrainState<Tensor> {
     let agent = Agent::init(key, sizes);
     TrainState { opt_state: Adam::default().init(&agent), agent }

@@ -1,4 +1,4 @@
-//! Proximal policy optimisation (PPO) with random network distillation (RND, Burda et al. 2018) on
+//! Proximal policy optimization (PPO) with random network distillation (RND, Burda et al. 2018) on
 //! images: CleanRL's `ppo_rnd_envpool.py`. A rollout is one compiled program, each gradient step a
 //! call of another: convolutions run slower inside a compiled loop.
 //!
@@ -54,7 +54,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 2_000_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 1e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -78,7 +78,7 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages over each minibatch
+    /// Normalize advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
@@ -108,7 +108,7 @@ pub struct Args {
     /// The fraction of samples used to train the predictor
     #[arg(long, default_value_t = 0.25)]
     pub update_proportion: f64,
-    /// The number of random rollouts that initialise the observation normalisation
+    /// The number of random rollouts that initialize the observation normalization
     #[arg(long, default_value_t = 50)]
     pub num_iterations_obs_norm_init: usize,
     /// Bootstrap at time limits with the value of the last observation; CleanRL does not
@@ -169,7 +169,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations of the given kind and shape.
+    /// Initializes an agent for observations of the given kind and shape.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, extra, hidden, actor, ext, int] = key.split_n();
         let trunk = encoder(trunk, sizes);
@@ -198,7 +198,7 @@ impl Agent<Tensor> {
     }
 }
 
-/// Initialises the encoder: for frames, the Nature network's convolutions and dense layers of 256
+/// Initializes the encoder: for frames, the Nature network's convolutions and dense layers of 256
 /// and 448 units.
 fn encoder(key: Key<Tensor>, sizes: &Sizes) -> Encoder<Tensor> {
     let (encoder, dense) = key.split();
@@ -252,7 +252,7 @@ impl Features<Tensor> {
 }
 
 /// Networks of random network distillation: a predictor that is trained on the outputs of a fixed,
-/// randomly initialised target.
+/// randomly initialized target.
 #[derive(Debug, Clone, Tree)]
 pub struct RndModel<T> {
     /// Fixed target network.
@@ -264,7 +264,7 @@ pub struct RndModel<T> {
 }
 
 impl RndModel<Tensor> {
-    /// Initialises the networks for the part of the observations that [`rnd_input`] returns.
+    /// Initializes the networks for the part of the observations that [`rnd_input`] returns.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> RndModel<Tensor> {
         let [target, predictor, first, second] = key.split_n();
         let (shape, gain) = (rnd_shape(sizes), orthogonal(2.0f64.sqrt()));
@@ -311,7 +311,7 @@ pub struct TrainState<T> {
     pub discounted_reward: T,
 }
 
-/// Initialises the networks, their optimiser and the statistics.
+/// Initializes the networks, their optimizer and the statistics.
 fn init_train_state(key: Key<Tensor>, sizes: &Sizes, num_envs: usize) -> TrainState<Tensor> {
     let (agent_key, rnd_key) = key.split();
     let (agent, rnd) = (Agent::init(agent_key, sizes), RndModel::init(rnd_key, sizes));
@@ -338,7 +338,7 @@ pub struct EnvState<T> {
     pub key: Key<T>,
 }
 
-/// Initialises the observation statistics in `num_iterations_obs_norm_init` rollouts of random
+/// Initializes the observation statistics in `num_iterations_obs_norm_init` rollouts of random
 /// actions.
 fn init_obs_rms(
     envs: &XlaPool,
@@ -484,7 +484,7 @@ pub struct Samples<T> {
     pub ext_values: T,
 }
 
-/// Returns the samples of a rollout with normalised intrinsic rewards, and the explained variance of
+/// Returns the samples of a rollout with normalized intrinsic rewards, and the explained variance of
 /// its extrinsic values, `1 - var(R - v) / var(R)`.
 pub fn make_samples(
     agent: &Agent<Tensor>,
@@ -672,7 +672,7 @@ pub struct RunnerState<T> {
 
 /// Collects a rollout, updates the statistics of observations and intrinsic rewards, and makes
 /// minibatches; compiled as one program. Returns the explained variance of the extrinsic values and
-/// the mean of the normalised intrinsic rewards too.
+/// the mean of the normalized intrinsic rewards too.
 fn collect_samples(
     envs: &XlaPool,
     state: RunnerState<Tensor>,

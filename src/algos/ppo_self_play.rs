@@ -1,4 +1,4 @@
-//! Proximal policy optimisation (PPO) by self-play in two-player games: one network plays against
+//! Proximal policy optimization (PPO) by self-play in two-player games: one network plays against
 //! itself and against past snapshots of itself, in the spirit of CleanRL's `ppo_self_play.py`. A
 //! rollout, the update on it and the snapshots are one compiled program.
 //!
@@ -49,7 +49,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 2_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 2.5e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -82,7 +82,7 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
-    /// Normalise advantages over each minibatch
+    /// Normalize advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
@@ -171,7 +171,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations and actions of the given sizes.
+    /// Initializes an agent for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Masked) -> Agent<Tensor> {
         let [first, second, actor, critic] = key.split_n();
         let gain = orthogonal(2.0f64.sqrt());
@@ -213,7 +213,7 @@ pub struct TrainState<T> {
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
-/// Initialises an agent and its optimiser.
+/// Initializes an agent and its optimizer.
 fn init_train_state(key: Key<Tensor>, sizes: &Masked) -> TrainState<Tensor> {
     let agent = Agent::init(key, sizes);
     TrainState { opt_state: Adam::default().init(&agent), agent }

@@ -1,4 +1,4 @@
-//! Proximal policy optimisation (PPO) with a Transformer-XL as episodic memory (Pleines et al. 2023):
+//! Proximal policy optimization (PPO) with a Transformer-XL as episodic memory (Pleines et al. 2023):
 //! CleanRL's `ppo_trxl.py`. A rollout is one compiled program, each gradient step a call of another.
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_trxl.md`.
@@ -61,7 +61,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 200_000_000)]
     pub total_timesteps: u64,
-    /// The initial learning rate of the optimiser
+    /// The initial learning rate of the optimizer
     #[arg(long, default_value_t = 2.75e-4)]
     pub init_lr: f64,
     /// The final learning rate, after linear annealing
@@ -88,7 +88,7 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 3)]
     pub update_epochs: usize,
-    /// Normalise advantages over each minibatch
+    /// Normalize advantages over each minibatch
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
@@ -197,7 +197,7 @@ pub struct TrxlSizes {
 
 // -------------------------------------------------------------------------------------- network
 
-/// Initialises a dense layer with an orthogonal kernel and PyTorch's default bias.
+/// Initializes a dense layer with an orthogonal kernel and PyTorch's default bias.
 fn layer_init(key: Key<Tensor>, inputs: usize, outputs: usize, std: f64) -> Dense<Tensor> {
     Dense::init_with(key, inputs, outputs, orthogonal(std), Some(torch_default()))
 }
@@ -238,7 +238,7 @@ pub struct AgentOutput {
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations, actions and episodes of the given sizes.
+    /// Initializes an agent for observations, actions and episodes of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &TrxlSizes, args: &Args) -> Agent<Tensor> {
         let [convs, biases, encoder, transformer, hidden, heads, critic, decoder] = key.split_n();
         let (gain, dim) = (2.0f64.sqrt(), args.trxl_dim);
@@ -293,7 +293,7 @@ pub struct TrainState<T> {
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
-/// Initialises an agent and its optimiser.
+/// Initializes an agent and its optimizer.
 fn init_train_state(key: Key<Tensor>, sizes: &TrxlSizes, args: &Args) -> TrainState<Tensor> {
     let agent = Agent::init(key, sizes, args);
     TrainState { opt_state: Adam::default().init(&agent), agent }

@@ -1,4 +1,4 @@
-//! Parallelised Q-networks (PQN, Gallici et al. 2024): CleanRL's `pqn.py`, on-policy Q-learning with
+//! Parallelized Q-networks (PQN, Gallici et al. 2024): CleanRL's `pqn.py`, on-policy Q-learning with
 //! Q(lambda) returns and neither a replay buffer nor a target network. A rollout and the update on
 //! it are one compiled program.
 //!
@@ -45,7 +45,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 500_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 2.5e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -119,17 +119,17 @@ registered_algorithm!(Args, "pqn", VECTORS, Args::check, train, policy);
 // -------------------------------------------------------------------------------------- network
 
 /// Network from observations to action values: hidden layers of 120 and 84 units, each with layer
-/// normalisation.
+/// normalization.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Hidden layers, each with the normalisation of its output.
+    /// Hidden layers, each with the normalization of its output.
     pub hidden: Vec<(Dense<T>, LayerNorm<T>)>,
     /// Layer from features to action values.
     pub head: Dense<T>,
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for observations of size `obs_size`.
+    /// Initializes a network for observations of size `obs_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> QNetwork<Tensor> {
         let [first, second, head] = key.split_n();
         let kernel = orthogonal(2.0f64.sqrt());
@@ -162,7 +162,7 @@ pub struct TrainState<T> {
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
-/// Initialises a network and its optimiser.
+/// Initializes a network and its optimizer.
 fn init_train_state(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> TrainState<Tensor> {
     let q = QNetwork::init(key, obs_size, num_actions);
     TrainState { opt_state: RAdam::default().init(&q), q }

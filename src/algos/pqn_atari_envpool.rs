@@ -1,4 +1,4 @@
-//! Parallelised Q-networks (PQN, Gallici et al. 2024) on Atari with EnvPool's wrappers: CleanRL's
+//! Parallelized Q-networks (PQN, Gallici et al. 2024) on Atari with EnvPool's wrappers: CleanRL's
 //! `pqn_atari_envpool.py`, on-policy Q-learning with Q(lambda) returns and neither a replay buffer
 //! nor a target network. A rollout and the update on it are one compiled program.
 //!
@@ -46,7 +46,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 10_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 2.5e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -120,12 +120,12 @@ registered_algorithm!(Args, "pqn_atari_envpool", IMAGES, Args::check, train, pol
 // -------------------------------------------------------------------------------------- network
 
 /// Network from images to action values: the Nature network (Mnih et al. 2015), or MinAtar's for
-/// its boards, with layer normalisation after each layer but the last.
+/// its boards, with layer normalization after each layer but the last.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Convolutions, each with the normalisation of its whole output.
+    /// Convolutions, each with the normalization of its whole output.
     pub convs: Vec<(Conv2d<T>, LayerNorm<T>)>,
-    /// Hidden layer with the normalisation of its output.
+    /// Hidden layer with the normalization of its output.
     pub hidden: (Dense<T>, LayerNorm<T>),
     /// Layer from features to action values.
     pub head: Dense<T>,
@@ -134,7 +134,7 @@ pub struct QNetwork<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for observations and actions of the given sizes.
+    /// Initializes a network for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> QNetwork<Tensor> {
         let Sizes { obs_kind, shape, num_actions } = sizes;
         let [convs, hidden, head] = key.split_n();
@@ -182,7 +182,7 @@ pub struct TrainState<T> {
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
-/// Initialises a network and its optimiser.
+/// Initializes a network and its optimizer.
 fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
     let q = QNetwork::init(key, sizes);
     TrainState { opt_state: RAdam::default().init(&q), q }

@@ -1,4 +1,4 @@
-//! Parallelised Q-networks (PQN, Gallici et al. 2024) with an LSTM, on Atari with EnvPool's wrappers:
+//! Parallelized Q-networks (PQN, Gallici et al. 2024) with an LSTM, on Atari with EnvPool's wrappers:
 //! CleanRL's `pqn_atari_envpool_lstm.py`, on-policy Q-learning with Q(lambda) returns and neither a
 //! replay buffer nor a target network. A rollout and the update on it are one compiled program.
 //!
@@ -46,7 +46,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 10_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 2.5e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -132,13 +132,13 @@ const LSTM_SIZE: usize = 128;
 // -------------------------------------------------------------------------------------- network
 
 /// Recurrent network from observations to action values: the Nature network (Mnih et al. 2015), or
-/// MinAtar's for its boards, or one hidden layer for vectors, with layer normalisation after each
+/// MinAtar's for its boards, or one hidden layer for vectors, with layer normalization after each
 /// layer; an LSTM; and a layer of action values.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Convolutions, each with the normalisation of its whole output.
+    /// Convolutions, each with the normalization of its whole output.
     pub convs: Vec<(Conv2d<T>, LayerNorm<T>)>,
-    /// Hidden layer with the normalisation of its output.
+    /// Hidden layer with the normalization of its output.
     pub hidden: (Dense<T>, LayerNorm<T>),
     /// LSTM cell from features to 128 units.
     pub lstm: LstmCell<T>,
@@ -158,7 +158,7 @@ pub type LstmState<T> = (T, T);
 const VECTOR_UNITS: usize = 128;
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for observations and actions of the given sizes.
+    /// Initializes a network for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> QNetwork<Tensor> {
         let Sizes { obs_kind, shape, num_actions } = sizes;
         let [convs, hidden, input, recurrent, head] = key.split_n();
@@ -254,7 +254,7 @@ pub struct TrainState<T> {
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
-/// Initialises a network and its optimiser.
+/// Initializes a network and its optimizer.
 fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
     let q = QNetwork::init(key, sizes);
     TrainState { opt_state: RAdam::default().init(&q), q }

@@ -55,7 +55,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 10_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 1e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -200,7 +200,7 @@ pub struct QNetwork<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for observations and actions of the given sizes.
+    /// Initializes a network for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> QNetwork<Tensor> {
         let (trunk, head) = key.split();
         let Sizes { obs_kind, shape, num_actions } = sizes;
@@ -227,7 +227,7 @@ pub struct TrainState<T> {
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
-/// Initialises the networks and the optimiser.
+/// Initializes the networks and the optimizer.
 fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
     let q = QNetwork::init(key, sizes);
     TrainState { target: q.clone(), opt_state: args.optimizer().init(&q), q }
@@ -646,7 +646,7 @@ fn init_env_state(envs: &XlaPool, handle: Handle<Tensor>, key: Key<Tensor>) -> E
     EnvState { handle, obs: first.obs, age, global_step: constant(0i32), key }
 }
 
-/// Initialises the student. If the run is new, evaluates the teacher and trains the student offline.
+/// Initializes the student. If the run is new, evaluates the teacher and trains the student offline.
 /// Returns the student, the key of online training, the progress and the compilation time in seconds.
 fn init_student(
     teacher: &Teacher<Array>,

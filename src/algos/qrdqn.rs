@@ -47,7 +47,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 50_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 2.3e-3)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -145,7 +145,7 @@ pub struct QNetwork<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for observations and actions of the given sizes.
+    /// Initializes a network for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> Self {
         let sizes = [sizes.obs_size(), 256, 256, sizes.num_actions * args.n_quantiles];
         QNetwork { layers: Mlp::init(key, &sizes, Activation::Relu) }
@@ -169,7 +169,7 @@ pub struct TrainState<T> {
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
-/// Initialises the networks and the optimiser.
+/// Initializes the networks and the optimizer.
 fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
     let q = QNetwork::init(key, sizes, args);
     TrainState { target: q.clone(), opt_state: args.optimizer().init(&q), q }

@@ -47,7 +47,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 10_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 6.25e-5)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -186,7 +186,7 @@ pub struct NoisyLinear<T> {
 }
 
 impl NoisyLinear<Tensor> {
-    /// Initialises means `U(+-1 / sqrt(inputs))` and standard deviations `0.5 / sqrt(inputs)` of the
+    /// Initializes means `U(+-1 / sqrt(inputs))` and standard deviations `0.5 / sqrt(inputs)` of the
     /// weights and `0.5 / sqrt(outputs)` of the bias.
     fn init(key: Key<Tensor>, inputs: usize, outputs: usize) -> NoisyLinear<Tensor> {
         let sigma =
@@ -246,7 +246,7 @@ pub struct Streams<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for observations and actions of the given sizes.
+    /// Initializes a network for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> Self {
         let [convs, a, b, c, d] = key.split_n();
         let kernel = init::torch_default();
@@ -317,7 +317,7 @@ pub struct TrainState<T> {
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
-/// Initialises the networks and the optimiser.
+/// Initializes the networks and the optimizer.
 fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
     let q = QNetwork::init(key, sizes, args);
     TrainState { target: q.clone(), opt_state: args.optimizer().init(&q), q }

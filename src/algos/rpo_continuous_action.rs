@@ -1,4 +1,4 @@
-//! Robust policy optimisation (RPO, Rahman and Xue 2022): CleanRL's `rpo_continuous_action.py`. RPO
+//! Robust policy optimization (RPO, Rahman and Xue 2022): CleanRL's `rpo_continuous_action.py`. RPO
 //! is PPO for continuous actions with uniform noise added to the policy's mean in updates.
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/rpo_continuous_action.md`.
@@ -49,7 +49,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 8_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimiser
+    /// The learning rate of the optimizer
     #[arg(long, default_value_t = 3e-4)]
     pub learning_rate: f64,
     /// The number of parallel environments
@@ -73,7 +73,7 @@ pub struct Args {
     /// The number of epochs over each rollout
     #[arg(long, default_value_t = 10)]
     pub update_epochs: usize,
-    /// Normalise advantages over each minibatch
+    /// Normalize advantages over each minibatch
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
@@ -144,7 +144,7 @@ pub struct Agent<T> {
     pub critic: Mlp<T>,
 }
 
-/// Initialises two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
+/// Initializes two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
 /// gain.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> Mlp<Tensor> {
     let hidden = orthogonal(2.0f64.sqrt());
@@ -152,7 +152,7 @@ fn network(key: Key<Tensor>, inputs: usize, outputs: usize, gain: f64) -> Mlp<Te
 }
 
 impl Agent<Tensor> {
-    /// Initialises an agent for observations of size `obs_size` and actions of size `action_size`.
+    /// Initializes an agent for observations of size `obs_size` and actions of size `action_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> Agent<Tensor> {
         let (actor, critic) = key.split();
         Agent {
@@ -193,7 +193,7 @@ pub struct Model<T> {
     pub reward_stats: NormalizeRewardState<T>,
 }
 
-/// Initialises an agent, its optimiser and the running statistics.
+/// Initializes an agent, its optimizer and the running statistics.
 fn init_model(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Model<Tensor> {
     let agent = Agent::init(key, obs_size, action_size);
     Model {
@@ -205,10 +205,10 @@ fn init_model(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args
 
 // -------------------------------------------------------------------------------------- rollout
 
-/// Normalisation of observations.
+/// Normalization of observations.
 const NORMALIZE_OBS: NormalizeObservation = NormalizeObservation { epsilon: 1e-8, clip: 10.0 };
 
-/// Returns the normalisation of rewards.
+/// Returns the normalization of rewards.
 fn normalize_reward(args: &Args) -> NormalizeReward {
     NormalizeReward { gamma: args.gamma, ..NormalizeReward::default() }
 }
@@ -218,7 +218,7 @@ fn normalize_reward(args: &Args) -> NormalizeReward {
 pub struct EnvState<T> {
     /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
     pub handle: Handle<T>,
-    /// `f32[N, obs_size]`: last observations, normalised.
+    /// `f32[N, obs_size]`: last observations, normalized.
     pub obs: T,
     /// Running statistics of the observations.
     pub obs_stats: RunningMeanStd<T>,

@@ -67,10 +67,10 @@ pub struct Args {
     /// The timestep at which learning starts; actions are sampled uniformly until then
     #[arg(long, default_value_t = 20_000)]
     pub learning_starts: u64,
-    /// The learning rate of the policy's optimiser
+    /// The learning rate of the policy's optimizer
     #[arg(long, default_value_t = 3e-4)]
     pub policy_lr: f64,
-    /// The learning rate of the optimisers of the critics and of the temperature
+    /// The learning rate of the optimizers of the critics and of the temperature
     #[arg(long, default_value_t = 3e-4)]
     pub q_lr: f64,
     /// The number of timesteps between gradient steps
@@ -131,7 +131,7 @@ registered_algorithm!(Args, "sac_atari", FOUR_FRAMES_OR_BOARDS, Args::check, tra
 
 // -------------------------------------------------------------------------------------- network
 
-/// Initialises the encoder of an actor or critic.
+/// Initializes the encoder of an actor or critic.
 fn encoder(key: Key<Tensor>, sizes: &Sizes) -> Encoder<Tensor> {
     let (convs_key, hidden_key) = key.split();
     let kernel = init::kaiming_normal();
@@ -149,7 +149,7 @@ pub struct QNetwork<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network.
+    /// Initializes a network.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> QNetwork<Tensor> {
         let (trunk_key, head_key) = key.split();
         let trunk = encoder(trunk_key, sizes);
@@ -173,7 +173,7 @@ pub struct Actor<T> {
 }
 
 impl Actor<Tensor> {
-    /// Initialises a network.
+    /// Initializes a network.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Actor<Tensor> {
         let (trunk_key, head_key) = key.split();
         let trunk = encoder(trunk_key, sizes);
@@ -202,7 +202,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// Initialises the networks.
+    /// Initializes the networks.
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
         let [actor_key, qf1_key, qf2_key] = key.split_n();
         let qf = [qf1_key, qf2_key].map(|key| QNetwork::init(key, sizes));
@@ -210,14 +210,14 @@ impl Agent<Tensor> {
     }
 }
 
-/// State of the optimisers.
+/// State of the optimizers.
 #[derive(Debug, Clone, Tree)]
 pub struct OptState<T> {
-    /// State of the actor's optimiser.
+    /// State of the actor's optimizer.
     pub actor: AdamState<T, Actor<T>>,
-    /// State of the critics' optimiser.
+    /// State of the critics' optimizer.
     pub qf: AdamState<T, [QNetwork<T>; 2]>,
-    /// State of the temperature's optimiser.
+    /// State of the temperature's optimizer.
     pub log_alpha: AdamState<T, T>,
 }
 
@@ -230,11 +230,11 @@ pub struct TrainState<T> {
     pub target: [QNetwork<T>; 2],
     /// `f32[]`: logarithm of the entropy temperature.
     pub log_alpha: T,
-    /// State of the optimisers.
+    /// State of the optimizers.
     pub opt_state: OptState<T>,
 }
 
-/// Initialises the networks, the targets, the temperature and the optimisers.
+/// Initializes the networks, the targets, the temperature and the optimizers.
 fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
     let agent = Agent::init(key, sizes);
     let alpha = if args.autotune { 1.0 } else { args.alpha };

@@ -59,10 +59,10 @@ pub struct Args {
     /// The timestep at which learning starts; actions are sampled uniformly until then
     #[arg(long, default_value_t = 5_000)]
     pub learning_starts: u64,
-    /// The learning rate of the policy's optimiser
+    /// The learning rate of the policy's optimizer
     #[arg(long, default_value_t = 3e-4)]
     pub policy_lr: f64,
-    /// The learning rate of the optimisers of the critics and of the temperature
+    /// The learning rate of the optimizers of the critics and of the temperature
     #[arg(long, default_value_t = 1e-3)]
     pub q_lr: f64,
     /// The actor is updated once per this many critic updates, by as many gradient steps
@@ -124,7 +124,7 @@ registered_algorithm!(Args, "sac_continuous_action", CONTINUOUS, Args::check, tr
 
 // -------------------------------------------------------------------------------------- network
 
-/// Initialises a network with two hidden layers of 256 units, with PyTorch's initialisation.
+/// Initializes a network with two hidden layers of 256 units, with PyTorch's initialization.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize) -> Mlp<Tensor> {
     let [key1, key2, key3] = key.split_n();
     let layers = vec![
@@ -143,7 +143,7 @@ pub struct QNetwork<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for observations of size `obs_size` and actions of size `action_size`.
+    /// Initializes a network for observations of size `obs_size` and actions of size `action_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> QNetwork<Tensor> {
         QNetwork { layers: network(key, obs_size + action_size, 1) }
     }
@@ -172,7 +172,7 @@ pub struct Actor<T> {
 }
 
 impl Actor<Tensor> {
-    /// Initialises a network for observations of size `obs_size`.
+    /// Initializes a network for observations of size `obs_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, bounds: &Bounds) -> Actor<Tensor> {
         Actor { layers: network(key, obs_size, 2 * bounds.size()), bounds: bounds.clone() }
     }
@@ -203,7 +203,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// Initialises the networks for observations of size `obs_size`.
+    /// Initializes the networks for observations of size `obs_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, bounds: &Bounds) -> Agent<Tensor> {
         let [actor_key, qf1_key, qf2_key] = key.split_n();
         let qf = [qf1_key, qf2_key].map(|key| QNetwork::init(key, obs_size, bounds.size()));
@@ -211,14 +211,14 @@ impl Agent<Tensor> {
     }
 }
 
-/// State of the optimisers.
+/// State of the optimizers.
 #[derive(Debug, Clone, Tree)]
 pub struct OptState<T> {
-    /// State of the actor's optimiser.
+    /// State of the actor's optimizer.
     pub actor: AdamState<T, Actor<T>>,
-    /// State of the critics' optimiser.
+    /// State of the critics' optimizer.
     pub qf: AdamState<T, [QNetwork<T>; 2]>,
-    /// State of the temperature's optimiser.
+    /// State of the temperature's optimizer.
     pub log_alpha: AdamState<T, T>,
 }
 
@@ -231,11 +231,11 @@ pub struct TrainState<T> {
     pub target: [QNetwork<T>; 2],
     /// `f32[]`: logarithm of the entropy temperature.
     pub log_alpha: T,
-    /// State of the optimisers.
+    /// State of the optimizers.
     pub opt_state: OptState<T>,
 }
 
-/// Initialises the networks, the targets, the temperature and the optimisers.
+/// Initializes the networks, the targets, the temperature and the optimizers.
 fn init_train_state(
     key: Key<Tensor>,
     obs_size: usize,

@@ -43,7 +43,7 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value_t = 1_000_000)]
     pub total_timesteps: u64,
-    /// The learning rate of the optimisers
+    /// The learning rate of the optimizers
     #[arg(long, default_value_t = 3e-4)]
     pub learning_rate: f64,
     /// The size of the replay buffer, in transitions
@@ -117,7 +117,7 @@ registered_algorithm!(Args, "td3_continuous_action", CONTINUOUS, Args::check, tr
 
 // -------------------------------------------------------------------------------------- network
 
-/// Initialises a network with two hidden layers of 256 units.
+/// Initializes a network with two hidden layers of 256 units.
 fn network(key: Key<Tensor>, inputs: usize, outputs: usize) -> Mlp<Tensor> {
     Mlp::init(key, &[inputs, 256, 256, outputs], Activation::Relu)
 }
@@ -130,7 +130,7 @@ pub struct QNetwork<T> {
 }
 
 impl QNetwork<Tensor> {
-    /// Initialises a network for observations of size `obs_size` and actions of size `action_size`.
+    /// Initializes a network for observations of size `obs_size` and actions of size `action_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> QNetwork<Tensor> {
         QNetwork { layers: network(key, obs_size + action_size, 1) }
     }
@@ -151,7 +151,7 @@ pub struct Actor<T> {
 }
 
 impl Actor<Tensor> {
-    /// Initialises a network for observations of size `obs_size`.
+    /// Initializes a network for observations of size `obs_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, bounds: &Bounds) -> Actor<Tensor> {
         Actor { layers: network(key, obs_size, bounds.size()), bounds: bounds.clone() }
     }
@@ -173,7 +173,7 @@ pub struct Agent<T> {
 }
 
 impl Agent<Tensor> {
-    /// Initialises the networks for observations of size `obs_size`.
+    /// Initializes the networks for observations of size `obs_size`.
     pub fn init(key: Key<Tensor>, obs_size: usize, bounds: &Bounds) -> Agent<Tensor> {
         let [actor_key, qf1_key, qf2_key] = key.split_n();
         let qf = [qf1_key, qf2_key].map(|key| QNetwork::init(key, obs_size, bounds.size()));
@@ -181,12 +181,12 @@ impl Agent<Tensor> {
     }
 }
 
-/// State of the optimisers.
+/// State of the optimizers.
 #[derive(Debug, Clone, Tree)]
 pub struct OptState<T> {
-    /// State of the actor's optimiser.
+    /// State of the actor's optimizer.
     pub actor: AdamState<T, Actor<T>>,
-    /// State of the critics' optimiser.
+    /// State of the critics' optimizer.
     pub qf: AdamState<T, [QNetwork<T>; 2]>,
 }
 
@@ -197,11 +197,11 @@ pub struct TrainState<T> {
     pub agent: Agent<T>,
     /// Target actor and target critics.
     pub target: Agent<T>,
-    /// State of the optimisers.
+    /// State of the optimizers.
     pub opt_state: OptState<T>,
 }
 
-/// Initialises the networks, their targets and the optimisers.
+/// Initializes the networks, their targets and the optimizers.
 fn init_train_state(
     key: Key<Tensor>,
     obs_size: usize,

@@ -153,7 +153,7 @@ fn native(problem: String) -> Error {
 }
 
 fn open(path: &Path) -> std::result::Result<libloading::Library, libloading::Error> {
-    // SAFETY: loading runs the library's initialisers. The file is the pinned one, by its checksum,
+    // SAFETY: loading runs the library's initializers. The file is the pinned one, by its checksum,
     // or one that the user or the cluster chose.
     unsafe { libloading::Library::new(path) }
 }
@@ -189,7 +189,7 @@ impl Library {
         std::mem::forget(library);
         let library = Library { functions };
         let (mut major, mut minor) = (0, 0);
-        // SAFETY: two places for numbers; this function may be called before MPI is initialised.
+        // SAFETY: two places for numbers; this function may be called before MPI is initialized.
         library.check("MPI_Abi_get_version", unsafe {
             (library.functions.abi_version)(&raw mut major, &raw mut minor)
         })?;
@@ -223,11 +223,11 @@ impl Library {
             return Err(Error::Config("--distributed: MPI is joined once in a process".into()));
         }
         let none = std::ptr::null_mut();
-        // SAFETY: MPI is not initialised yet; arguments of the command line are optional.
+        // SAFETY: MPI is not initialized yet; arguments of the command line are optional.
         self.check("MPI_Init_thread", unsafe {
             (self.functions.init_thread)(none, none.cast(), threads, &raw mut provided)
         })?;
-        // SAFETY: MPI is initialised; the handles are predefined.
+        // SAFETY: MPI is initialized; the handles are predefined.
         self.check("MPI_Comm_set_errhandler", unsafe {
             (self.functions.set_errhandler)(handle(COMM_WORLD), handle(ERRORS_RETURN))
         })?;
@@ -236,13 +236,13 @@ impl Library {
 
     /// Ends MPI. No other call may follow.
     pub fn finalize(&self) -> Result<()> {
-        // SAFETY: MPI is initialised, and the owner calls this once, after all other calls.
+        // SAFETY: MPI is initialized, and the owner calls this once, after all other calls.
         self.check("MPI_Finalize", unsafe { (self.functions.finalize)() })
     }
 
     /// Ends all processes.
     pub fn abort(&self, code: c_int) {
-        // SAFETY: MPI is initialised; any thread may call this.
+        // SAFETY: MPI is initialized; any thread may call this.
         unsafe { (self.functions.abort)(handle(COMM_WORLD), code) };
     }
 
@@ -250,7 +250,7 @@ impl Library {
     pub fn rank_and_size(&self) -> Result<(usize, usize)> {
         let (mut rank, mut size) = (0, 0);
         let world = handle(COMM_WORLD);
-        // SAFETY: MPI is initialised; a place for a number.
+        // SAFETY: MPI is initialized; a place for a number.
         self.check("MPI_Comm_rank", unsafe { (self.functions.comm_rank)(world, &raw mut rank) })?;
         // SAFETY: as above.
         self.check("MPI_Comm_size", unsafe { (self.functions.comm_size)(world, &raw mut size) })?;
@@ -260,7 +260,7 @@ impl Library {
     /// Returns the name of this machine.
     pub fn machine(&self) -> String {
         text(|into, length| {
-            // SAFETY: MPI is initialised; a buffer of at least `MPI_MAX_PROCESSOR_NAME` bytes.
+            // SAFETY: MPI is initialized; a buffer of at least `MPI_MAX_PROCESSOR_NAME` bytes.
             unsafe { (self.functions.processor_name)(into, length) }
         })
     }
@@ -268,7 +268,7 @@ impl Library {
     /// Replaces the bytes by those of process 0, which are as many.
     pub fn broadcast(&self, bytes: &mut [u8]) -> Result<()> {
         let size = count(bytes.len())?;
-        // SAFETY: MPI is initialised; as many bytes as are named.
+        // SAFETY: MPI is initialized; as many bytes as are named.
         self.check("MPI_Bcast", unsafe {
             let (byte, world) = (handle(BYTE), handle(COMM_WORLD));
             (self.functions.bcast)(bytes.as_mut_ptr().cast(), size, byte, 0, world)
@@ -278,7 +278,7 @@ impl Library {
     /// Replaces the numbers by their sums over all processes; overflow wraps around.
     pub fn sum(&self, numbers: &mut [i64]) -> Result<()> {
         let size = count(numbers.len())?;
-        // SAFETY: MPI is initialised; as many numbers as are named.
+        // SAFETY: MPI is initialized; as many numbers as are named.
         self.check("MPI_Allreduce", unsafe {
             let (kind, op, world) = (handle(INT64_T), handle(OP_SUM), handle(COMM_WORLD));
             let into = numbers.as_mut_ptr().cast();
@@ -300,7 +300,7 @@ impl Library {
         let mut from_each = Parts::equal(own, parts.counts.len(), rank)?;
         from_each.counts[rank] = 0;
         assert!(sent.end() <= numbers.len() && from_each.end() <= received.len());
-        // SAFETY: MPI is initialised; both buffers have the parts that are named, as checked above,
+        // SAFETY: MPI is initialized; both buffers have the parts that are named, as checked above,
         // one for each process.
         self.check("MPI_Alltoallv", unsafe {
             (self.functions.alltoallv)(
@@ -320,7 +320,7 @@ impl Library {
     /// Replaces the parts of the other processes in `numbers` with theirs.
     pub fn gather(&self, numbers: &mut [f32], parts: &Parts) -> Result<()> {
         assert!(parts.end() <= numbers.len());
-        // SAFETY: MPI is initialised; the buffer has the parts that are named, as checked above, one
+        // SAFETY: MPI is initialized; the buffer has the parts that are named, as checked above, one
         // for each process.
         self.check("MPI_Allgatherv", unsafe {
             (self.functions.allgatherv)(
@@ -339,7 +339,7 @@ impl Library {
     /// Sends a message.
     pub fn send(&self, bytes: &[u8], to: usize, tag: c_int) -> Result<()> {
         let size = count(bytes.len())?;
-        // SAFETY: MPI is initialised; as many bytes as are named.
+        // SAFETY: MPI is initialized; as many bytes as are named.
         self.check("MPI_Send", unsafe {
             let (from, byte, world) = (bytes.as_ptr().cast(), handle(BYTE), handle(COMM_WORLD));
             (self.functions.send)(from, size, byte, to as c_int, tag, world)
@@ -350,7 +350,7 @@ impl Library {
     /// received yet.
     pub fn probe(&self, source: c_int, tag: c_int) -> Result<Option<Arrived>> {
         let (mut found, mut status) = (0, Status::default());
-        // SAFETY: MPI is initialised; places for a flag and a status.
+        // SAFETY: MPI is initialized; places for a flag and a status.
         self.check("MPI_Iprobe", unsafe {
             (self.functions.iprobe)(
                 source,
@@ -375,7 +375,7 @@ impl Library {
     pub fn receive(&self, message: Arrived, tag: c_int) -> Result<Vec<u8>> {
         let mut bytes = vec![0u8; message.bytes as usize];
         let mut status = Status::default();
-        // SAFETY: MPI is initialised; as many bytes as are named, and a place for a status.
+        // SAFETY: MPI is initialized; as many bytes as are named, and a place for a status.
         self.check("MPI_Recv", unsafe {
             let (into, byte, world) = (bytes.as_mut_ptr().cast(), handle(BYTE), handle(COMM_WORLD));
             let (size, source) = (message.bytes, message.source);
@@ -403,7 +403,7 @@ mod tests {
     #[test]
     fn the_pinned_library_has_the_standard_abi() {
         let library = Library::load(&Settings::from_env().unwrap().locate_mpi().unwrap()).unwrap();
-        // Predefined error classes have a text before MPI is initialised.
+        // Predefined error classes have a text before MPI is initialized.
         let error = library.check("MPI_Comm_rank", 5).unwrap_err().to_string();
         assert!(error.starts_with("--distributed: MPI_Comm_rank: "), "{error}");
         assert!(error.len() > "--distributed: MPI_Comm_rank: ".len(), "{error}");

@@ -182,7 +182,7 @@ fn silent_connections_do_not_keep_a_process_out() {
         stop.store(true, Ordering::Relaxed);
         third.unwrap()
     });
-    // Connections that have joined are not closed in favour of newer ones.
+    // Connections that have joined are not closed in favor of newer ones.
     let more: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(at).unwrap()).collect();
     let outcome = thread::scope(|scope| {
         let all = [&first, &second, &third];

@@ -21,7 +21,7 @@
 
 mod ale;
 mod cartridge;
-mod colours;
+mod colors;
 mod console;
 mod fast;
 mod games;
@@ -82,8 +82,8 @@ pub fn make_atari(id: &str, options: &AtariOptions) -> Result<Box<dyn Env>> {
 impl EnvPool {
     /// Makes a pool of the Atari game `id`, named as in EnvPool (`Pong-v5`), with custom settings.
     ///
-    /// Observations are `u8[stack, height, width]` in grey, oldest frame first, and `u8[3 * stack,
-    /// height, width]` in colour. Actions are `i32` choices of the game's minimal set or of the
+    /// Observations are `u8[stack, height, width]` in gray, oldest frame first, and `u8[3 * stack,
+    /// height, width]` in color. Actions are `i32` choices of the game's minimal set or of the
     /// full set.
     ///
     /// Returns an error for an unknown game, for invalid settings, and if the emulator or the

@@ -50,7 +50,7 @@ impl Rows {
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the allocation has at least `bytes` initialised bytes, and `&mut self` is the
+        // SAFETY: the allocation has at least `bytes` initialized bytes, and `&mut self` is the
         // only access to them.
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.bytes) }
     }
@@ -58,7 +58,7 @@ impl Rows {
     /// # Safety
     /// No `RowWriter` of this memory may exist while the slice does.
     unsafe fn bytes(&self) -> &[u8] {
-        // SAFETY: the allocation has at least `bytes` initialised bytes, and by the caller's
+        // SAFETY: the allocation has at least `bytes` initialized bytes, and by the caller's
         // promise nobody writes them.
         unsafe { std::slice::from_raw_parts(self.start(), self.bytes) }
     }

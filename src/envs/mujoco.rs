@@ -217,7 +217,7 @@ impl Mujoco {
                 let size = of(model.geom_size());
                 let material = usize::try_from(material).ok();
                 let mut rgba: [f32; 4] = std::array::from_fn(|i| model.geom_rgba()[4 * k + i]);
-                // MuJoCo's default colour, which the material's colour overrides.
+                // MuJoCo's default color, which the material's color overrides.
                 if let (Some(material), [0.5, 0.5, 0.5, 1.0]) = (material, rgba) {
                     rgba = std::array::from_fn(|i| model.mat_rgba()[4 * material + i]);
                 }

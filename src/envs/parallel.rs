@@ -1,7 +1,7 @@
 //! Environments of several agents that act at the same time, as in PettingZoo's parallel API: each
 //! agent is one environment of a pool, so that algorithms for one agent train all of them.
 //!
-//! The agents of a game are neighbours: environments `0 .. A` are the agents of the first game. All
+//! The agents of a game are neighbors: environments `0 .. A` are the agents of the first game. All
 //! end their episodes in the same step. An agent that is out of the game before the others gets
 //! observations of zeros and rewards of 0 until then, and its steps have
 //! [`StepOutcome::zero_discount`] and [`StepOutcome::life_lost`].

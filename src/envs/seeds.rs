@@ -15,7 +15,7 @@ pub struct EnvSeed(pub u128);
 /// Returns the seed of environment `env` of actor thread `actor` of process `process` in run `run`.
 ///
 /// The map is one to one: the four numbers are packed side by side into 128 bits, and a Feistel
-/// network (a permutation for any round function) mixes them, so that the seeds of neighbours look
+/// network (a permutation for any round function) mixes them, so that the seeds of neighbors look
 /// unrelated.
 pub fn seeds(run: u64, process: u16, actor: u16, env: u32) -> EnvSeed {
     let mut left = run;

@@ -108,7 +108,7 @@ struct Saved {
     running: Running,
 }
 
-/// First line of a saved state, by which other bytes are recognised.
+/// First line of a saved state, by which other bytes are recognized.
 const MAGIC: &str = "podracer env 1";
 
 impl Slot {
@@ -351,7 +351,7 @@ fn action<'a>(choice: usize, choices: &'a [usize], values: &'a [f32]) -> Action<
     }
 }
 
-/// Returns true if one of the values is NaN. The loop has no early exit, so that it is vectorised.
+/// Returns true if one of the values is NaN. The loop has no early exit, so that it is vectorized.
 fn has_nan(values: &[f32]) -> bool {
     values.iter().fold(false, |found, x| found | x.is_nan())
 }

@@ -24,7 +24,7 @@
 //! clipping of actions (`clip_actions`), automatic resets and episode statistics, which always
 //! count the unchanged rewards.
 //!
-//! Normalisation comes in three forms with the same arithmetic: [`NormalizeObservation`] and
+//! Normalization comes in three forms with the same arithmetic: [`NormalizeObservation`] and
 //! [`NormalizeReward`] here, with separate statistics for each environment, as CleanRL's scripts
 //! wrap theirs; [`ObservationNormalizer`] and [`RewardNormalizer`] over the rows of a pool's
 //! batches, with shared statistics; and the latter as functions over tensors,

@@ -103,7 +103,7 @@ impl Analysis {
         self.compiled.executable.memory_stats()
     }
 
-    /// The optimised HLO: its format's name, and its bytes.
+    /// The optimized HLO: its format's name, and its bytes.
     ///
     /// # Errors
     /// If the platform does not give it.
@@ -111,7 +111,7 @@ impl Analysis {
         self.compiled.executable.optimized_program()
     }
 
-    /// The optimised HLO as text: computations, and in them names, shapes, operations and operands,
+    /// The optimized HLO as text: computations, and in them names, shapes, operations and operands,
     /// with the user's line where the compiler kept it. For reading; it is not XLA's own syntax to
     /// the letter, and leaves most attributes out.
     ///

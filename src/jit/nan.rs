@@ -120,7 +120,7 @@ impl<'a> Check<'a> {
         let operands = match operands {
             [] => "it has no operands".to_string(),
             operands => {
-                let each: Vec<String> = operands.iter().map(summarise).collect();
+                let each: Vec<String> = operands.iter().map(summarize).collect();
                 format!("its operands have none: {}", each.join(", "))
             }
         };
@@ -159,7 +159,7 @@ impl<'a> Check<'a> {
 }
 
 /// An operand's type and range, so that a division by 0 or a logarithm of one is plain to see.
-fn summarise(value: &Literal) -> String {
+fn summarize(value: &Literal) -> String {
     let elements = value.to_f64_vec();
     let (low, high) = elements
         .iter()

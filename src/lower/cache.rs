@@ -377,7 +377,7 @@ fn key(client: &Client, module: &[u8], options: &CompileOptions) -> EntryKey {
         processor().as_bytes(),
         flags.as_bytes(),
     ] {
-        // The length keeps neighbouring fields apart.
+        // The length keeps neighboring fields apart.
         hash.update((field.len() as u64).to_le_bytes());
         hash.update(field);
     }

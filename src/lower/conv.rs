@@ -34,7 +34,7 @@ pub enum ConvFormula {
 
 /// The fastest way to compute a convolution on CPU.
 ///
-/// Only the canonical form reaches the compiler's vectorised kernel everywhere. The compiler
+/// Only the canonical form reaches the compiler's vectorized kernel everywhere. The compiler
 /// brings others to that form itself, but not inside a `while`, where they become scalar loops:
 /// the kernel's gradient of conv2 of the Nature network, 64 images, takes 22 ms outside a loop,
 /// 3.3 s inside, and 21 ms in the canonical form.
@@ -197,7 +197,7 @@ fn without_crops(mut dims: ConvDims, mut lhs: Tensor, formula: ConvFormula) -> (
             continue;
         }
         (low[axis], high[axis]) = (before.min(0), after.min(0));
-        // A cut may fall between two neighbours: they must be spread before.
+        // A cut may fall between two neighbors: they must be spread before.
         interior[axis] = dims.lhs_dilation[i] - 1;
         shape[axis] = dilated(shape[axis], dims.lhs_dilation[i]);
         dims.lhs_dilation[i] = 1;
@@ -257,7 +257,7 @@ fn chunked(dims: &ConvDims, lhs: Tensor, rhs: Tensor, chunk: usize) -> Tensor {
     sum.expect("at least one feature")
 }
 
-/// A convolution with stride 1 of an input whose neighbours are s apart, per spatial axis with s >
+/// A convolution with stride 1 of an input whose neighbors are s apart, per spatial axis with s >
 /// 1 (the kernel dense there).
 ///
 /// With the kernel w of k elements zero-padded in front to q s, q = ceil(k / s), the convolution

@@ -1,4 +1,4 @@
-//! Optimised HLO as text for people: the few fields of the protocol buffer messages of XLA's
+//! Optimized HLO as text for people: the few fields of the protocol buffer messages of XLA's
 //! `hlo.proto` and `xla_data.proto` that describe the program's operations.
 
 use std::collections::HashMap;
@@ -134,7 +134,7 @@ pub fn text(format: &str, bytes: &[u8]) -> Result<String> {
     };
     module.as_ref().and_then(text_of).ok_or_else(|| {
         Error::Argument(format!(
-            "the optimised program, {} bytes of format {format:?}, cannot be shown as text; \
+            "the optimized program, {} bytes of format {format:?}, cannot be shown as text; \
              optimized_hlo gives the bytes",
             bytes.len()
         ))

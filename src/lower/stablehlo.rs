@@ -53,7 +53,7 @@ pub(crate) fn semantics_flags(platform: Platform) -> CompileFlags {
             ("xla_cpu_enable_fast_min_max", OptionValue::Bool(false)),
             // Otherwise products by an argument, on processors where XLA finds XNNPACK fastest, are
             // with the numbers that were at its address in an earlier call: weights that an
-            // optimiser updates in place stay the old ones. See decision 0007.
+            // optimizer updates in place stay the old ones. See decision 0007.
             ("xla_cpu_use_xnnpack", OptionValue::Bool(false)),
         ],
         Platform::Cuda | Platform::Rocm | Platform::Tpu => Vec::new(),

@@ -82,7 +82,7 @@ pub struct SimpleCell<T> {
 }
 
 impl SimpleCell<Tensor> {
-    /// Initialises a cell in f32 as flax does: LeCun normal input kernel, orthogonal recurrent
+    /// Initializes a cell in f32 as flax does: LeCun normal input kernel, orthogonal recurrent
     /// kernel, zero bias.
     #[track_caller]
     pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> SimpleCell<Tensor> {
@@ -141,7 +141,7 @@ pub struct MGUCell<T> {
 }
 
 impl MGUCell<Tensor> {
-    /// Initialises a cell in f32 as flax does: LeCun normal input kernels, orthogonal recurrent
+    /// Initializes a cell in f32 as flax does: LeCun normal input kernels, orthogonal recurrent
     /// kernels, a bias of 1 for the gate and zeros else.
     #[track_caller]
     pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> MGUCell<Tensor> {
@@ -201,7 +201,7 @@ pub struct ConvLSTMCell<T> {
 }
 
 impl ConvLSTMCell<Tensor> {
-    /// Initialises a cell in f32 for windows of sizes `kernel_size`, with padding `SAME`, kernels
+    /// Initializes a cell in f32 for windows of sizes `kernel_size`, with padding `SAME`, kernels
     /// sampled from `kernel` and zero biases.
     #[track_caller]
     pub fn init(

@@ -39,16 +39,16 @@ pub struct Conv<T> {
     pub strides: Vec<usize>,
     /// Padding; flax's default is `SAME`.
     pub padding: ConvPadding,
-    /// Distance between neighbours of the input, per spatial axis; all 1 if empty.
+    /// Distance between neighbors of the input, per spatial axis; all 1 if empty.
     pub input_dilation: Vec<usize>,
-    /// Distance between neighbours of the kernel, per spatial axis; all 1 if empty.
+    /// Distance between neighbors of the kernel, per spatial axis; all 1 if empty.
     pub kernel_dilation: Vec<usize>,
     /// Number of groups of features; as many as inputs make a depthwise convolution.
     pub feature_group_count: usize,
 }
 
 impl Conv<Tensor> {
-    /// Initialises a layer in f32 for windows of sizes `kernel_size`, with a kernel sampled from
+    /// Initializes a layer in f32 for windows of sizes `kernel_size`, with a kernel sampled from
     /// `kernel`, a zero bias, strides of 1 and padding `SAME`.
     #[track_caller]
     pub fn init(
@@ -206,14 +206,14 @@ pub struct ConvTranspose<T> {
     /// Padding of the convolution whose change of shape this layer inverts: zeros, or `Circular`, with which
     /// results past an end are added at the other one. Flax's default is `SAME`.
     pub padding: ConvPadding,
-    /// Distance between neighbours of the kernel, per spatial axis; all 1 if empty.
+    /// Distance between neighbors of the kernel, per spatial axis; all 1 if empty.
     pub kernel_dilation: Vec<usize>,
     /// If true, the layer is the gradient of a convolution by its kernel.
     pub transpose_kernel: bool,
 }
 
 impl ConvTranspose<Tensor> {
-    /// Initialises a layer in f32 for windows of sizes `kernel_size`, with a kernel sampled from
+    /// Initializes a layer in f32 for windows of sizes `kernel_size`, with a kernel sampled from
     /// `kernel`, a zero bias, strides of 1 and padding `SAME`.
     #[track_caller]
     pub fn init(
@@ -309,7 +309,7 @@ pub struct ConvLocal<T> {
 }
 
 impl ConvLocal<Tensor> {
-    /// Initialises a layer in f32 for inputs `[.., *spatial, inputs]`, with kernels sampled from
+    /// Initializes a layer in f32 for inputs `[.., *spatial, inputs]`, with kernels sampled from
     /// `kernel`, zero biases, strides of 1 and padding `SAME`, which keeps the spatial sizes.
     #[track_caller]
     pub fn init(

@@ -17,7 +17,7 @@ use crate::tree::{self, Tree};
 /// | board | MinAtar's (Young and Tian 2019): a convolution of 16, 3 by 3; 128 units |
 /// | vector | two layers of 64 units, tanh |
 ///
-/// Biases are 0 at first; the caller chooses the initialiser of the kernels, such as
+/// Biases are 0 at first; the caller chooses the initializer of the kernels, such as
 /// `orthogonal(2f64.sqrt())` for PPO and flax's `lecun_normal()` for DQN.
 #[derive(Debug, Clone, Tree)]
 pub struct Encoder<T> {
@@ -74,7 +74,7 @@ impl Sizes {
 }
 
 impl Encoder<Tensor> {
-    /// Initialises an encoder for observations of this kind and shape, with kernels sampled from
+    /// Initializes an encoder for observations of this kind and shape, with kernels sampled from
     /// `kernel`; `shape` excludes the batch axis.
     #[track_caller]
     pub fn init(
@@ -109,7 +109,7 @@ impl Encoder<Tensor> {
         dense_keys.into_iter().fold(encoder, |encoder, key| encoder.with_hidden(key, kernel))
     }
 
-    /// Initialises the convolutions alone. A vector has none; its elements are the features.
+    /// Initializes the convolutions alone. A vector has none; its elements are the features.
     #[track_caller]
     pub fn init_convs(
         key: Key<Tensor>,
@@ -203,7 +203,7 @@ impl Encoder<Tensor> {
         self.forward(Encoder::scaled(self.obs_kind, obs))
     }
 
-    /// Maps observations `f32[B, ..]` that need no scaling, such as normalised ones, to features
+    /// Maps observations `f32[B, ..]` that need no scaling, such as normalized ones, to features
     /// `f32[B, size]`.
     #[track_caller]
     pub fn apply_scaled(&self, obs: Tensor) -> Tensor {

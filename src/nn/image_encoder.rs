@@ -44,7 +44,7 @@ fn impala_cnn(
 }
 
 impl ImageEncoder<Tensor> {
-    /// Initialises IMPALA's network for images of this kind and shape; the other arguments are those
+    /// Initializes IMPALA's network for images of this kind and shape; the other arguments are those
     /// of [`ImpalaCnn::init`].
     #[track_caller]
     pub fn impala(
@@ -58,7 +58,7 @@ impl ImageEncoder<Tensor> {
         ImageEncoder::Impala(impala_cnn(key, obs_kind, shape, (channels, hiddens), kernel))
     }
 
-    /// Initialises IMPALA's network as PPG does, for images of this kind and shape: 16, 32 and 32
+    /// Initializes IMPALA's network as PPG does, for images of this kind and shape: 16, 32 and 32
     /// features, 256 units. Kernel columns have the norm 1 in the sequences' first convolutions, the
     /// root of `1 / sqrt(3) / sqrt(2)` in their residual blocks, and 1.4 in the dense layer. Max
     /// pooling pads as PyTorch does.

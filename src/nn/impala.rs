@@ -56,7 +56,7 @@ impl Sequence<Tensor> {
 }
 
 /// Encoder from images to features, IMPALA's larger network (Espeholt et al. 2018): [`Sequence`]s
-/// and dense layers with ReLU. Convolutions have flax's default initialisation.
+/// and dense layers with ReLU. Convolutions have flax's default initialization.
 #[derive(Debug, Clone, Tree)]
 pub struct ImpalaCnn<T> {
     /// Convolutional sequences; IMPALA's have 16, 32 and 32 features.
@@ -66,9 +66,9 @@ pub struct ImpalaCnn<T> {
 }
 
 impl ImpalaCnn<Tensor> {
-    /// Initialises the network for images `[.., height, width, features]`. `channels` are the
+    /// Initializes the network for images `[.., height, width, features]`. `channels` are the
     /// features of the sequences and `hiddens` the units of the dense layers, whose kernels
-    /// `kernel` initialises.
+    /// `kernel` initializes.
     #[track_caller]
     pub fn init(
         key: Key<Tensor>,

@@ -1,4 +1,4 @@
-//! Initialisers: initial distributions of a layer's parameters.
+//! Initializers: initial distributions of a layer's parameters.
 //!
 //! Kernels have output features on the last axis and input features on the last but one; the axes
 //! before are the window of a convolution. `fan_in` is therefore the product of all sizes except
@@ -9,7 +9,7 @@ use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor};
 use crate::trace::{numpy, ops};
 
-/// Initialiser of a parameter tensor.
+/// Initializer of a parameter tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Init {
     /// Every element has this value.
@@ -58,17 +58,17 @@ pub enum Distribution {
     TruncatedNormal,
 }
 
-/// Returns the initialiser with zeros.
+/// Returns the initializer with zeros.
 pub fn zeros() -> Init {
     Init::Constant(0.0)
 }
 
-/// Returns the initialiser with ones.
+/// Returns the initializer with ones.
 pub fn ones() -> Init {
     Init::Constant(1.0)
 }
 
-/// Returns the initialiser that sets every element to `value`.
+/// Returns the initializer that sets every element to `value`.
 pub fn constant(value: f64) -> Init {
     Init::Constant(value)
 }

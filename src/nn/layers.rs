@@ -20,7 +20,7 @@ pub struct Dense<T> {
 }
 
 impl Dense<Tensor> {
-    /// Initialises a layer in f32 with a kernel sampled from `kernel` and a zero bias.
+    /// Initializes a layer in f32 with a kernel sampled from `kernel` and a zero bias.
     #[track_caller]
     pub fn init(key: Key<Tensor>, inputs: usize, outputs: usize, kernel: Init) -> Dense<Tensor> {
         let _scope = function("Dense::init");
@@ -28,7 +28,7 @@ impl Dense<Tensor> {
         Dense { w, b: Some(ops::zeros([outputs], DType::F32)) }
     }
 
-    /// Initialises a layer in f32 with kernel and bias sampled from the given distributions; `None`
+    /// Initializes a layer in f32 with kernel and bias sampled from the given distributions; `None`
     /// means no bias.
     #[track_caller]
     pub fn init_with(
@@ -43,7 +43,7 @@ impl Dense<Tensor> {
         Dense { w, b }
     }
 
-    /// Initialises a layer as PyTorch's `Linear`: kernel and bias `U(+-1 / sqrt(inputs))`.
+    /// Initializes a layer as PyTorch's `Linear`: kernel and bias `U(+-1 / sqrt(inputs))`.
     #[track_caller]
     pub fn init_torch(key: Key<Tensor>, inputs: usize, outputs: usize) -> Dense<Tensor> {
         let _scope = function("Dense::init_torch");
@@ -95,7 +95,7 @@ pub struct Conv2d<T> {
 }
 
 impl Conv2d<Tensor> {
-    /// Initialises a layer in f32 with a kernel of shape `[height, width, inputs, outputs]` sampled
+    /// Initializes a layer in f32 with a kernel of shape `[height, width, inputs, outputs]` sampled
     /// from `kernel` and a zero bias.
     #[track_caller]
     pub fn init(
@@ -109,7 +109,7 @@ impl Conv2d<Tensor> {
         Conv2d { w, b: Some(ops::zeros([shape[3]], DType::F32)), options }
     }
 
-    /// Initialises a layer in f32 with kernel and bias sampled from the given distributions; `None`
+    /// Initializes a layer in f32 with kernel and bias sampled from the given distributions; `None`
     /// means no bias.
     #[track_caller]
     pub fn init_with(
@@ -124,7 +124,7 @@ impl Conv2d<Tensor> {
         Conv2d { w, b, options }
     }
 
-    /// Initialises a layer as PyTorch's `Conv2d`: kernel and bias `U(+-1 / sqrt(fan_in))`.
+    /// Initializes a layer as PyTorch's `Conv2d`: kernel and bias `U(+-1 / sqrt(fan_in))`.
     #[track_caller]
     pub fn init_torch(key: Key<Tensor>, shape: [usize; 4], options: ConvOptions) -> Conv2d<Tensor> {
         let _scope = function("Conv2d::init_torch");
@@ -158,7 +158,7 @@ pub struct ConvTranspose2d<T> {
 }
 
 impl ConvTranspose2d<Tensor> {
-    /// Initialises a layer in f32 with a kernel of shape `[height, width, inputs, outputs]` sampled
+    /// Initializes a layer in f32 with a kernel of shape `[height, width, inputs, outputs]` sampled
     /// from `kernel` and a zero bias.
     #[track_caller]
     pub fn init(
@@ -190,7 +190,7 @@ impl ConvTranspose2d<Tensor> {
     }
 }
 
-/// Layer normalisation over the last axis (Ba et al. 2016), with a trainable scale and bias.
+/// Layer normalization over the last axis (Ba et al. 2016), with a trainable scale and bias.
 #[derive(Debug, Clone, Tree)]
 pub struct LayerNorm<T> {
     /// Scale, `[features]`.
@@ -202,7 +202,7 @@ pub struct LayerNorm<T> {
 }
 
 impl LayerNorm<Tensor> {
-    /// Initialises a layer in f32 with scale 1, bias 0 and eps 1e-6.
+    /// Initializes a layer in f32 with scale 1, bias 0 and eps 1e-6.
     #[track_caller]
     pub fn init(features: usize) -> LayerNorm<Tensor> {
         let _scope = function("LayerNorm::init");
@@ -214,9 +214,9 @@ impl LayerNorm<Tensor> {
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let _scope = function("LayerNorm::apply");
-        let centred = x - x.mean(-1).expand_dims(-1);
-        let variance = centred.square().mean(-1).expand_dims(-1);
-        centred * ((variance + self.eps).rsqrt() * self.scale) + self.bias
+        let centered = x - x.mean(-1).expand_dims(-1);
+        let variance = centered.square().mean(-1).expand_dims(-1);
+        centered * ((variance + self.eps).rsqrt() * self.scale) + self.bias
     }
 
     /// [`LayerNorm::apply`] with the statistics of the elements for which `mask`, bool of a shape that
@@ -316,7 +316,7 @@ pub struct Mlp<T> {
 }
 
 impl Mlp<Tensor> {
-    /// Initialises layers of `sizes`: `[inputs, hidden, .., outputs]`, with flax's defaults: kernels
+    /// Initializes layers of `sizes`: `[inputs, hidden, .., outputs]`, with flax's defaults: kernels
     /// by [`lecun_normal`](super::init::lecun_normal), and biases of zeros.
     #[track_caller]
     pub fn init(key: Key<Tensor>, sizes: &[usize], activation: Activation) -> Mlp<Tensor> {

@@ -25,7 +25,7 @@ pub struct DenseGeneral<T> {
 }
 
 impl DenseGeneral<Tensor> {
-    /// Initialises a layer in f32 that contracts the last axes, of sizes `inputs`, to `features`,
+    /// Initializes a layer in f32 that contracts the last axes, of sizes `inputs`, to `features`,
     /// with a kernel sampled from `kernel` and a zero bias.
     #[track_caller]
     pub fn init(
@@ -126,7 +126,7 @@ pub struct Einsum<T> {
 }
 
 impl Einsum<Tensor> {
-    /// Initialises a layer in f32 with a kernel of `shape` sampled from `kernel` and a zero bias.
+    /// Initializes a layer in f32 with a kernel of `shape` sampled from `kernel` and a zero bias.
     #[track_caller]
     pub fn init(
         key: Key<Tensor>,
@@ -199,7 +199,7 @@ pub struct Embed<T> {
 }
 
 impl Embed<Tensor> {
-    /// Initialises embeddings in f32 from flax's default: normal numbers of variance
+    /// Initializes embeddings in f32 from flax's default: normal numbers of variance
     /// `1 / features`.
     #[track_caller]
     pub fn init(key: Key<Tensor>, num_embeddings: usize, features: usize) -> Embed<Tensor> {
@@ -293,7 +293,7 @@ pub struct PReLU<T> {
 }
 
 impl PReLU<Tensor> {
-    /// Initialises a layer in f32 with flax's slope of 0.01.
+    /// Initializes a layer in f32 with flax's slope of 0.01.
     #[track_caller]
     pub fn init() -> PReLU<Tensor> {
         let _scope = function("PReLU::init");

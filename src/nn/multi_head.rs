@@ -19,7 +19,7 @@ pub struct MultiHeadDotProductAttention<T> {
     pub value: DenseGeneral<T>,
     /// Output projection, kernel `[heads, depth, outputs]`.
     pub out: DenseGeneral<T>,
-    /// Layer normalisation of queries and keys over the depth: flax's `normalize_qk`, whose norms
+    /// Layer normalization of queries and keys over the depth: flax's `normalize_qk`, whose norms
     /// have no bias.
     pub normalize_qk: Option<[LayerNorm<T>; 2]>,
     /// Probability of a weight to be dropped in training.
@@ -43,7 +43,7 @@ pub struct AttentionCache<T> {
 }
 
 impl MultiHeadDotProductAttention<Tensor> {
-    /// Initialises a layer in f32 for queries, keys and values of `features`, which is a multiple of
+    /// Initializes a layer in f32 for queries, keys and values of `features`, which is a multiple of
     /// `num_heads`, with kernels sampled from `kernel`, zero biases and no dropout.
     #[track_caller]
     pub fn init(
@@ -57,7 +57,7 @@ impl MultiHeadDotProductAttention<Tensor> {
         MultiHeadDotProductAttention::init_with(key, num_heads, inputs, [features; 2], kernel)
     }
 
-    /// Initialises a layer for `inputs` of queries, keys and values, with flax's `qkv_features` and
+    /// Initializes a layer for `inputs` of queries, keys and values, with flax's `qkv_features` and
     /// `out_features`.
     #[track_caller]
     pub fn init_with(
@@ -196,7 +196,7 @@ pub struct SelfAttention<T> {
 }
 
 impl SelfAttention<Tensor> {
-    /// Initialises a layer as [`MultiHeadDotProductAttention::init`] does.
+    /// Initializes a layer as [`MultiHeadDotProductAttention::init`] does.
     #[track_caller]
     pub fn init(
         key: Key<Tensor>,

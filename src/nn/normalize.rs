@@ -1,4 +1,4 @@
-//! Running normalisation of observations and rewards as functions of tensors, for training compiled
+//! Running normalization of observations and rewards as functions of tensors, for training compiled
 //! as a whole.
 //!
 //! The results equal those of Gymnasium's vector wrappers, and of
@@ -81,15 +81,15 @@ impl RunningMeanStd<Tensor> {
         }
     }
 
-    /// Normalises `x: [.., *shape]` to mean 0 and variance 1. The result has the dtype of `x` if
+    /// Normalizes `x: [.., *shape]` to mean 0 and variance 1. The result has the dtype of `x` if
     /// that is a float, else that of the statistics.
     #[track_caller]
     pub fn normalize(&self, x: Tensor, epsilon: f64) -> Tensor {
         let _scope = function("RunningMeanStd::normalize");
         self.leading("normalize", x);
         let dtype = if x.dtype().is_float() { x.dtype() } else { self.mean.dtype() };
-        let centred = x.to(self.mean.dtype()) - self.mean;
-        (centred / (self.var + epsilon).sqrt()).to(dtype)
+        let centered = x.to(self.mean.dtype()) - self.mean;
+        (centered / (self.var + epsilon).sqrt()).to(dtype)
     }
 
     /// Returns the number of axes of `x` before those of the statistics.
@@ -110,12 +110,12 @@ impl RunningMeanStd<Tensor> {
     }
 }
 
-/// Normalisation of observations to mean 0 and variance 1, with clipping.
+/// Normalization of observations to mean 0 and variance 1, with clipping.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NormalizeObservation {
     /// Epsilon added to the variance.
     pub epsilon: f64,
-    /// Maximum absolute value of a normalised element.
+    /// Maximum absolute value of a normalized element.
     pub clip: f64,
 }
 
@@ -127,7 +127,7 @@ impl Default for NormalizeObservation {
 }
 
 impl NormalizeObservation {
-    /// Updates `stats` with the batch `obs: [.., *shape]`, and normalises it with the new
+    /// Updates `stats` with the batch `obs: [.., *shape]`, and normalizes it with the new
     /// statistics.
     #[track_caller]
     pub fn step(
@@ -140,7 +140,7 @@ impl NormalizeObservation {
         (self.apply(obs, &stats), stats)
     }
 
-    /// Normalises `obs: [.., *shape]` without updating `stats`: for final observations of episodes,
+    /// Normalizes `obs: [.., *shape]` without updating `stats`: for final observations of episodes,
     /// and for evaluation.
     #[track_caller]
     pub fn apply(&self, obs: Tensor, stats: &RunningMeanStd<Tensor>) -> Tensor {
@@ -158,14 +158,14 @@ pub struct NormalizeRewardState<T> {
     pub stats: RunningMeanStd<T>,
 }
 
-/// Normalisation of rewards by the standard deviation of the discounted return, with clipping.
+/// Normalization of rewards by the standard deviation of the discounted return, with clipping.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NormalizeReward {
     /// Discount factor of the return.
     pub gamma: f64,
     /// Epsilon added to the variance.
     pub epsilon: f64,
-    /// Maximum absolute value of a normalised reward.
+    /// Maximum absolute value of a normalized reward.
     pub clip: f64,
 }
 
@@ -186,7 +186,7 @@ impl NormalizeReward {
         NormalizeRewardState { returns: ops::zeros(shape, dtype), stats }
     }
 
-    /// Updates `state` with one step of every environment, and normalises its rewards with the new
+    /// Updates `state` with one step of every environment, and normalizes its rewards with the new
     /// statistics. As in Gymnasium, the reward that ends an episode is the first of the next
     /// return.
     ///

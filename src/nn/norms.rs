@@ -1,4 +1,4 @@
-//! Normalisation layers with a trainable scale and bias.
+//! Normalization layers with a trainable scale and bias.
 //!
 //! Statistics of `f16` and `bf16` are computed in f32; the result has the element type of the input.
 
@@ -114,7 +114,7 @@ impl BatchStats<Tensor> {
     }
 }
 
-/// Batch normalisation (Ioffe & Szegedy 2015): flax's `BatchNorm`. The running statistics are not
+/// Batch normalization (Ioffe & Szegedy 2015): flax's `BatchNorm`. The running statistics are not
 /// parameters: [`BatchNorm::apply`] takes them and returns the next ones.
 ///
 /// ```
@@ -142,7 +142,7 @@ pub struct BatchNorm<T> {
 }
 
 impl BatchNorm<Tensor> {
-    /// Initialises a layer in f32 with scale 1, bias 0, momentum 0.99 and epsilon 1e-5, and running
+    /// Initializes a layer in f32 with scale 1, bias 0, momentum 0.99 and epsilon 1e-5, and running
     /// statistics of mean 0 and variance 1.
     #[track_caller]
     pub fn init(features: usize) -> (BatchNorm<Tensor>, BatchStats<Tensor>) {
@@ -151,7 +151,7 @@ impl BatchNorm<Tensor> {
         (BatchNorm { scale, bias, momentum: 0.99, epsilon: 1e-5 }, BatchStats::init(features))
     }
 
-    /// Normalises `x: [.., features]`. With `train`, it uses the statistics of all axes but the last
+    /// Normalizes `x: [.., features]`. With `train`, it uses the statistics of all axes but the last
     /// and returns updated running statistics; otherwise it uses the running statistics and returns
     /// them unchanged.
     #[track_caller]
@@ -227,7 +227,7 @@ pub(super) fn batch_moments(x: Tensor) -> (Tensor, Tensor) {
     (mean, (x - mean).square().mean(&axes[..]))
 }
 
-/// Group normalisation (Wu & He 2018): flax's `GroupNorm`. Each example is normalised in groups of
+/// Group normalization (Wu & He 2018): flax's `GroupNorm`. Each example is normalized in groups of
 /// features, over all axes but the first.
 #[derive(Debug, Clone, Tree)]
 pub struct GroupNorm<T> {
@@ -242,7 +242,7 @@ pub struct GroupNorm<T> {
 }
 
 impl GroupNorm<Tensor> {
-    /// Initialises a layer in f32 with scale 1, bias 0 and epsilon 1e-6.
+    /// Initializes a layer in f32 with scale 1, bias 0 and epsilon 1e-6.
     #[track_caller]
     pub fn init(features: usize, num_groups: usize) -> GroupNorm<Tensor> {
         let _scope = function("GroupNorm::init");
@@ -257,7 +257,7 @@ impl GroupNorm<Tensor> {
         GroupNorm { scale, bias, num_groups, epsilon: 1e-6 }
     }
 
-    /// Normalises `x: [batch, .., features]`, which keeps its shape.
+    /// Normalizes `x: [batch, .., features]`, which keeps its shape.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let _scope = function("GroupNorm::apply");
@@ -300,8 +300,8 @@ impl GroupNorm<Tensor> {
     }
 }
 
-/// Instance normalisation (Ulyanov et al. 2016): flax's `InstanceNorm`. Each feature of each example
-/// is normalised over the spatial axes.
+/// Instance normalization (Ulyanov et al. 2016): flax's `InstanceNorm`. Each feature of each example
+/// is normalized over the spatial axes.
 #[derive(Debug, Clone, Tree)]
 pub struct InstanceNorm<T> {
     /// Scale, `[features]`; `None` is flax's `use_scale=False`.
@@ -313,7 +313,7 @@ pub struct InstanceNorm<T> {
 }
 
 impl InstanceNorm<Tensor> {
-    /// Initialises a layer in f32 with scale 1, bias 0 and epsilon 1e-6.
+    /// Initializes a layer in f32 with scale 1, bias 0 and epsilon 1e-6.
     #[track_caller]
     pub fn init(features: usize) -> InstanceNorm<Tensor> {
         let _scope = function("InstanceNorm::init");
@@ -321,7 +321,7 @@ impl InstanceNorm<Tensor> {
         InstanceNorm { scale, bias, epsilon: 1e-6 }
     }
 
-    /// Normalises `x: [batch, .., features]`, which keeps its shape.
+    /// Normalizes `x: [batch, .., features]`, which keeps its shape.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let _scope = function("InstanceNorm::apply");
@@ -347,7 +347,7 @@ impl InstanceNorm<Tensor> {
     }
 }
 
-/// Root mean square normalisation over the last axis (Zhang & Sennrich 2019): flax's `RMSNorm`. It
+/// Root mean square normalization over the last axis (Zhang & Sennrich 2019): flax's `RMSNorm`. It
 /// has no bias, and subtracts no mean.
 #[derive(Debug, Clone, Tree)]
 pub struct RMSNorm<T> {
@@ -358,14 +358,14 @@ pub struct RMSNorm<T> {
 }
 
 impl RMSNorm<Tensor> {
-    /// Initialises a layer in f32 with scale 1 and epsilon 1e-6.
+    /// Initializes a layer in f32 with scale 1 and epsilon 1e-6.
     #[track_caller]
     pub fn init(features: usize) -> RMSNorm<Tensor> {
         let _scope = function("RMSNorm::init");
         RMSNorm { scale: parameters(features).0, epsilon: 1e-6 }
     }
 
-    /// Normalises `x: [.., features]`, which keeps its shape.
+    /// Normalizes `x: [.., features]`, which keeps its shape.
     #[track_caller]
     pub fn apply(&self, x: Tensor) -> Tensor {
         let _scope = function("RMSNorm::apply");

@@ -21,7 +21,7 @@ pub struct PolicyHead<T> {
 }
 
 impl PolicyHead<Tensor> {
-    /// Initialises a head with a small kernel, so that the initial policy is nearly uniform.
+    /// Initializes a head with a small kernel, so that the initial policy is nearly uniform.
     #[track_caller]
     pub fn init(key: Key<Tensor>, features: usize, kind: ActionKind) -> PolicyHead<Tensor> {
         let _scope = function("PolicyHead::init");

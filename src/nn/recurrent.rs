@@ -35,7 +35,7 @@ pub struct LstmCell<T> {
 }
 
 impl LstmCell<Tensor> {
-    /// Initialises a cell in f32 as flax does: LeCun normal input kernels, orthogonal recurrent
+    /// Initializes a cell in f32 as flax does: LeCun normal input kernels, orthogonal recurrent
     /// kernels, zero biases.
     #[track_caller]
     pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> LstmCell<Tensor> {
@@ -109,7 +109,7 @@ pub struct GruCell<T> {
 }
 
 impl GruCell<Tensor> {
-    /// Initialises a cell in f32 as flax does: LeCun normal input kernels, orthogonal recurrent
+    /// Initializes a cell in f32 as flax does: LeCun normal input kernels, orthogonal recurrent
     /// kernels, zero biases.
     #[track_caller]
     pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> GruCell<Tensor> {

@@ -1,4 +1,4 @@
-//! Batch renormalisation.
+//! Batch renormalization.
 
 use super::norms::{BatchStats, batch_moments, expect_features, scaled, widened};
 use crate::trace::ops;
@@ -15,7 +15,7 @@ pub struct BatchRenormStats<T> {
     pub steps: T,
 }
 
-/// Batch renormalisation (Ioffe 2017), as CrossQ uses it (Bhatt et al. 2024): in training, outputs
+/// Batch renormalization (Ioffe 2017), as CrossQ uses it (Bhatt et al. 2024): in training, outputs
 /// follow the running statistics up to limits `r_max` and `d_max`, so that training and evaluation
 /// differ little. Flax has no such layer.
 ///
@@ -45,7 +45,7 @@ pub struct BatchRenorm<T> {
 }
 
 impl BatchRenorm<Tensor> {
-    /// Initialises a layer in f32 with CrossQ's values: scale 1, bias 0, momentum 0.99, epsilon
+    /// Initializes a layer in f32 with CrossQ's values: scale 1, bias 0, momentum 0.99, epsilon
     /// 1e-3, `r_max` 3, `d_max` 5 and 100,000 warm-up steps.
     #[track_caller]
     pub fn init(features: usize) -> (BatchRenorm<Tensor>, BatchRenormStats<Tensor>) {
@@ -63,7 +63,7 @@ impl BatchRenorm<Tensor> {
         (layer, BatchRenormStats { stats, steps: ops::constant(0i32) })
     }
 
-    /// Normalises `x: [.., features]`. With `train`, it returns the updated state; otherwise it uses
+    /// Normalizes `x: [.., features]`. With `train`, it returns the updated state; otherwise it uses
     /// the running statistics and returns the state unchanged.
     #[track_caller]
     pub fn apply(

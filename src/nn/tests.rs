@@ -1,4 +1,4 @@
-//! Tests of initialisers and layers against JAX and flax; `tests/fixtures/nn/make.py` generates the
+//! Tests of initializers and layers against JAX and flax; `tests/fixtures/nn/make.py` generates the
 //! fixtures.
 
 use super::*;
@@ -19,7 +19,7 @@ fn drawn(init: Init, shape: &[usize]) -> Vec<f64> {
 }
 
 #[test]
-fn initialisers_are_those_of_jax() {
+fn initializers_are_those_of_jax() {
     let fixture = fixture();
     let orthogonal = |gain, shape: &[usize]| drawn(init::orthogonal(gain), shape);
     fixture.close("orthogonal_tall", orthogonal(2f64.sqrt(), &[3, 2]), 2e-6);

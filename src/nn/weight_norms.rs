@@ -1,4 +1,4 @@
-//! Normalisation of kernels: functions of a kernel that stand before a layer.
+//! Normalization of kernels: functions of a kernel that stand before a layer.
 
 use std::hash::{Hash, Hasher};
 
@@ -15,7 +15,7 @@ fn l2_normalize(x: Tensor, axes: &[isize], epsilon: f64) -> Tensor {
     x * (x.square().sum_keepdims(axes) + epsilon).rsqrt()
 }
 
-/// Weight normalisation (Salimans & Kingma 2016): flax's `WeightNorm`. Each output feature of a
+/// Weight normalization (Salimans & Kingma 2016): flax's `WeightNorm`. Each output feature of a
 /// kernel gets norm 1, times a trainable scale. The layer takes the kernel that this returns:
 /// `Dense { w: norm.apply(dense.w), ..dense.clone() }.apply(x)`.
 #[derive(Debug, Clone, Tree)]
@@ -27,14 +27,14 @@ pub struct WeightNorm<T> {
 }
 
 impl WeightNorm<Tensor> {
-    /// Initialises it in f32 for a kernel `[.., outputs]`, with scale 1 and epsilon 1e-12.
+    /// Initializes it in f32 for a kernel `[.., outputs]`, with scale 1 and epsilon 1e-12.
     #[track_caller]
     pub fn init(outputs: usize) -> WeightNorm<Tensor> {
         let _scope = function("WeightNorm::init");
         WeightNorm { scale: Some(ops::ones([outputs], DType::F32)), epsilon: 1e-12 }
     }
 
-    /// Returns the normalised kernel, of the same shape as `kernel: [.., outputs]`.
+    /// Returns the normalized kernel, of the same shape as `kernel: [.., outputs]`.
     #[track_caller]
     pub fn apply(&self, kernel: Tensor) -> Tensor {
         let _scope = function("WeightNorm::apply");
@@ -54,7 +54,7 @@ pub struct SpectralStats<T> {
     pub sigma: T,
 }
 
-/// Spectral normalisation (Miyato et al. 2018): flax's `SpectralNorm`. A kernel is divided by its
+/// Spectral normalization (Miyato et al. 2018): flax's `SpectralNorm`. A kernel is divided by its
 /// largest singular value, which power iteration approximates. The layer takes the kernel that this
 /// returns, as with [`WeightNorm`]. It has no parameters.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -87,7 +87,7 @@ impl SpectralNorm {
         SpectralStats { u, sigma: ops::constant(1.0f32) }
     }
 
-    /// Returns the normalised kernel, of the same shape as `kernel: [.., outputs]`, and the state:
+    /// Returns the normalized kernel, of the same shape as `kernel: [.., outputs]`, and the state:
     /// the next one if `update_stats`, else the given one. A kernel of fewer than two axes is
     /// returned as it is.
     #[track_caller]

@@ -116,7 +116,7 @@ pub struct ApplyEveryState<T, M> {
 
 /// Adds up gradients and returns their sum every `k` updates, else zeros: `optax.apply_every`.
 ///
-/// [`multi_steps`] keeps the state of the optimiser unchanged between.
+/// [`multi_steps`] keeps the state of the optimizer unchanged between.
 ///
 /// # Errors
 /// The update ends the trace if `k` is 0.
@@ -157,7 +157,7 @@ pub(super) fn period(op: &str, name: &str, value: usize) -> i32 {
     }
 }
 
-/// Optimiser that makes a step of several batches; built by [`multi_steps`].
+/// Optimizer that makes a step of several batches; built by [`multi_steps`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MultiSteps<O> {
     /// Transformation of the accumulated gradients.
@@ -344,7 +344,7 @@ where
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = M)]
 pub struct LookaheadParams<M> {
-    /// Parameters that the inner optimiser changes; gradients are taken at these.
+    /// Parameters that the inner optimizer changes; gradients are taken at these.
     pub fast: M,
     /// Parameters that are moved towards the fast ones at synchronization.
     pub slow: M,
@@ -354,16 +354,16 @@ pub struct LookaheadParams<M> {
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = S)]
 pub struct LookaheadState<T, S> {
-    /// State of the inner optimiser.
+    /// State of the inner optimizer.
     pub fast_state: S,
     /// Number of updates since the last synchronization, `i32`.
     pub steps_since_sync: T,
 }
 
-/// Optimiser of [`LookaheadParams`]; built by [`lookahead`].
+/// Optimizer of [`LookaheadParams`]; built by [`lookahead`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Lookahead<O> {
-    /// Optimiser of the fast parameters.
+    /// Optimizer of the fast parameters.
     pub fast_optimizer: O,
     /// Number of updates between synchronizations.
     pub sync_period: usize,

@@ -89,7 +89,7 @@ pub(super) fn power(decay: f64, count: Tensor) -> Tensor {
 }
 
 impl<L> Adam<L> {
-    /// Returns the same optimiser with another learning rate, such as a traced scalar or a
+    /// Returns the same optimizer with another learning rate, such as a traced scalar or a
     /// [`Schedule`](super::Schedule).
     pub fn with_learning_rate<R>(self, learning_rate: R) -> Adam<R> {
         let Adam { b1, b2, eps, eps_root, weight_decay, .. } = self;
@@ -176,7 +176,7 @@ impl Default for RAdam {
 }
 
 impl<L> RAdam<L> {
-    /// Returns the same optimiser with another learning rate, such as a traced scalar or a
+    /// Returns the same optimizer with another learning rate, such as a traced scalar or a
     /// [`Schedule`](super::Schedule).
     pub fn with_learning_rate<R>(self, learning_rate: R) -> RAdam<R> {
         let RAdam { b1, b2, eps, threshold, .. } = self;

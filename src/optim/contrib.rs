@@ -1,4 +1,4 @@
-//! Optimisers that optax keeps apart: `optax.contrib`.
+//! Optimizers that optax keeps apart: `optax.contrib`.
 //!
 //! ```
 //! use podracer::optim::Optimizer;

@@ -1,4 +1,4 @@
-//! Iterative linear algebra for optimisers.
+//! Iterative linear algebra for optimizers.
 
 use std::panic::Location;
 

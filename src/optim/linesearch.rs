@@ -45,7 +45,7 @@ pub struct BacktrackingLinesearchState<T> {
 /// Backtracking line search that ensures sufficient decrease (Armijo):
 /// `optax.scale_by_backtracking_linesearch`.
 ///
-/// It needs the function that is minimized, so that it is called after an optimiser and is not part
+/// It needs the function that is minimized, so that it is called after an optimizer and is not part
 /// of a chain:
 ///
 /// ```

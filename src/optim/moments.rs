@@ -74,7 +74,7 @@ pub struct ScaleByAdam {
 }
 
 /// Divides the running mean of gradients by the root of that of their squares:
-/// `optax.scale_by_adam` (Kingma & Ba 2015). [`Adam`](super::Adam) is the optimiser.
+/// `optax.scale_by_adam` (Kingma & Ba 2015). [`Adam`](super::Adam) is the optimizer.
 ///
 /// Defaults: .9, .999, 1e-8, 0, false. Other hyperparameters:
 /// `ScaleByAdam { eps: 1e-5, ..scale_by_adam() }`.
@@ -202,7 +202,7 @@ pub struct ScaleByRAdam {
 }
 
 /// Scales by Adam's moments with a rectified variance: `optax.scale_by_radam` (Liu et al. 2020).
-/// [`RAdam`](super::RAdam) is the optimiser. Defaults: .9, .999, 1e-8, 0, 5, false.
+/// [`RAdam`](super::RAdam) is the optimizer. Defaults: .9, .999, 1e-8, 0, 5, false.
 pub fn scale_by_radam() -> ScaleByRAdam {
     ScaleByRAdam { b1: 0.9, b2: 0.999, eps: 1e-8, eps_root: 0.0, threshold: 5.0, nesterov: false }
 }

@@ -1,4 +1,4 @@
-//! Optimisers that are chains of transformations, under optax's names.
+//! Optimizers that are chains of transformations, under optax's names.
 
 use super::{
     Adam, AddDecayedWeights, AddNoise, Chain, Ema, GradientTransformation, LearningRate, OptState,
@@ -39,7 +39,7 @@ pub fn rmsprop<L>(learning_rate: L) -> RmsProp<L> {
     RmsProp::default().with_learning_rate(learning_rate)
 }
 
-/// Defines optimisers: a struct of hyperparameters, the function that gives their defaults, and
+/// Defines optimizers: a struct of hyperparameters, the function that gives their defaults, and
 /// the chain of transformations.
 macro_rules! optimizers {
     ($(

@@ -34,7 +34,7 @@ pub struct ScaleByRmsState<T, M> {
 }
 
 /// Divides gradients by the root of a running mean of their squares: `optax.scale_by_rms` (Hinton
-/// 2012). [`RmsProp`](super::RmsProp) is the optimiser. Defaults: .9, 1e-8, 0, true, false.
+/// 2012). [`RmsProp`](super::RmsProp) is the optimizer. Defaults: .9, 1e-8, 0, true, false.
 pub fn scale_by_rms() -> ScaleByRms {
     ScaleByRms {
         decay: 0.9,

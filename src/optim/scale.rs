@@ -148,7 +148,7 @@ impl<F: ScheduleFn, P: Tree<Tensor>> GradientTransformation<P> for ScaleBySchedu
     }
 }
 
-/// Learning rate of an optimiser: a number, a traced scalar, a [`Schedule`] or a function of the
+/// Learning rate of an optimizer: a number, a traced scalar, a [`Schedule`] or a function of the
 /// count of updates.
 pub trait LearningRate {
     /// State: [`ScaleByScheduleState`] of a schedule, `()` of a number or a traced scalar.

@@ -53,7 +53,7 @@ fn with_momentum(
 }
 
 impl<L> Sgd<L> {
-    /// Returns the same optimiser with another learning rate, such as a traced scalar or a
+    /// Returns the same optimizer with another learning rate, such as a traced scalar or a
     /// [`Schedule`](super::Schedule).
     pub fn with_learning_rate<R>(self, learning_rate: R) -> Sgd<R> {
         Sgd { learning_rate, momentum: self.momentum, nesterov: self.nesterov }
@@ -145,7 +145,7 @@ pub struct RmsPropState<M> {
 }
 
 impl<L> RmsProp<L> {
-    /// Returns the same optimiser with another learning rate, such as a traced scalar or a
+    /// Returns the same optimizer with another learning rate, such as a traced scalar or a
     /// [`Schedule`](super::Schedule).
     pub fn with_learning_rate<R>(self, learning_rate: R) -> RmsProp<R> {
         let RmsProp { decay, eps, eps_in_sqrt, initial_scale, momentum, .. } = self;

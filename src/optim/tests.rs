@@ -1,4 +1,4 @@
-//! Tests of optimisers against optax; `tests/fixtures/nn/make.py` generates the fixtures.
+//! Tests of optimizers against optax; `tests/fixtures/nn/make.py` generates the fixtures.
 
 mod contrib;
 mod optax;
@@ -42,12 +42,12 @@ fn after<S>(
 }
 
 macro_rules! run {
-    ($fixture:ident, $name:literal, $steps:literal, $optimiser:expr) => {
-        run!($fixture, $name, $steps, $optimiser, ROUNDING);
+    ($fixture:ident, $name:literal, $steps:literal, $optimizer:expr) => {
+        run!($fixture, $name, $steps, $optimizer, ROUNDING);
     };
-    ($fixture:ident, $name:literal, $steps:literal, $optimiser:expr, $tolerance:expr) => {
-        let optimiser = $optimiser;
-        let ours = after($steps, |p| optimiser.init(p), |p, g, s| optimiser.step(p, g, s));
+    ($fixture:ident, $name:literal, $steps:literal, $optimizer:expr, $tolerance:expr) => {
+        let optimizer = $optimizer;
+        let ours = after($steps, |p| optimizer.init(p), |p, g, s| optimizer.step(p, g, s));
         $fixture.close($name, ours, $tolerance);
     };
 }

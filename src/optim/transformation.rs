@@ -1,4 +1,4 @@
-//! Interface of gradient transformations and optimisers.
+//! Interface of gradient transformations and optimizers.
 
 use super::{
     Adam, AdamState, RAdam, RmsProp, RmsPropState, ScaleByScheduleState, Schedule, Sgd, SgdState,
@@ -11,14 +11,14 @@ use crate::tree::Tree;
 /// Gradient transformation over parameters `P`: `optax.GradientTransformation`.
 ///
 /// It maps gradients (or the updates of the transformation before it in a [`chain`](super::chain()))
-/// to updates, and its state to the next state. An optimiser is one whose updates are ready to be
+/// to updates, and its state to the next state. An optimizer is one whose updates are ready to be
 /// added to the parameters; [`Optimizer`] is the same trait under that name.
 ///
 /// ```
 /// use podracer::optim::{Adam, OptState, Optimizer, Sgd};
 /// use podracer::{Array, Tensor, jit, value_and_grad};
 ///
-/// /// Moves `x` towards 3 by 20 gradient steps of any optimiser.
+/// /// Moves `x` towards 3 by 20 gradient steps of any optimizer.
 /// fn minimize<O: Optimizer<Tensor>>(optimizer: &O, x: Tensor) -> Tensor {
 ///     let mut state: (Tensor, OptState<O, Tensor>) = (x, optimizer.init(&x));
 ///     for _ in 0..20 {
@@ -62,7 +62,7 @@ pub trait GradientTransformation<P: Tree<Tensor>> {
 
 pub use GradientTransformation as Optimizer;
 
-/// State of the optimiser or transformation `O` for parameters `P`.
+/// State of the optimizer or transformation `O` for parameters `P`.
 pub type OptState<O, P> = <O as GradientTransformation<P>>::State;
 
 impl<L: Operand, P: Tree<Tensor>> GradientTransformation<P> for Adam<L> {
@@ -121,7 +121,7 @@ impl<L: Operand, P: Tree<Tensor>> GradientTransformation<P> for RmsProp<L> {
     }
 }
 
-/// Implements an optimiser whose learning rate is a [`Schedule`] at the count in its own state.
+/// Implements an optimizer whose learning rate is a [`Schedule`] at the count in its own state.
 macro_rules! scheduled_by_own_count {
     ($($name:ident)*) => {$(
         impl<P: Tree<Tensor>> GradientTransformation<P> for $name<Schedule> {
@@ -143,7 +143,7 @@ macro_rules! scheduled_by_own_count {
 }
 scheduled_by_own_count!(Adam RAdam);
 
-/// Implements an optimiser whose learning rate is a [`Schedule`] with a count beside its state.
+/// Implements an optimizer whose learning rate is a [`Schedule`] with a count beside its state.
 macro_rules! scheduled {
     ($($name:ident $state:ident)*) => {$(
         impl<P: Tree<Tensor>> GradientTransformation<P> for $name<Schedule> {

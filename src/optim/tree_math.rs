@@ -1,4 +1,4 @@
-//! Functions of trees that optimisers are made of.
+//! Functions of trees that optimizers are made of.
 
 use super::adam::power;
 use super::leaves::{map_leaves, map_updates};

@@ -66,7 +66,7 @@ pub struct ZoomLinesearchState<T, M> {
 /// `optax.scale_by_zoom_linesearch` (Nocedal & Wright 1999, algorithms 3.5 and 3.6). `optax.lbfgs` has it by
 /// default, with 20 steps and [`InitialGuess::One`].
 ///
-/// It needs the function that is minimized, so that it is called after an optimiser and is not part
+/// It needs the function that is minimized, so that it is called after an optimizer and is not part
 /// of a chain. Its state has value and gradients after the update, for the next one:
 ///
 /// ```

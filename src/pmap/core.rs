@@ -211,7 +211,7 @@ impl Compiled {
         })
     }
 
-    /// The optimised HLO as text.
+    /// The optimized HLO as text.
     pub(super) fn optimized_hlo_text(&self) -> Result<String> {
         let (format, bytes) = self.executable.optimized_program()?;
         hlo::text(&format, &bytes)

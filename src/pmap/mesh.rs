@@ -141,7 +141,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
         Ok(tree::rebuild(&entry.template, results))
     }
 
-    /// The optimised HLO that the compiler makes of the function for an argument like `args`, as
+    /// The optimized HLO that the compiler makes of the function for an argument like `args`, as
     /// text: one device's program, with the communication that the compiler added.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use crate::trace::types::DType;
 /// Kind of observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ObsKind {
-    /// Stacked greyscale frames `u8[frames, 84, 84]`, such as Atari's.
+    /// Stacked grayscale frames `u8[frames, 84, 84]`, such as Atari's.
     Frames,
     /// Board `bool[height, width, kinds]`, such as MinAtar's.
     Board,

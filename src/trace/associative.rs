@@ -95,7 +95,7 @@ fn scan(
     if size < 2 {
         return x;
     }
-    // Neighbours combined, and the running results of those: the odd indices.
+    // Neighbors combined, and the running results of those: the odd indices.
     let even = every(&x, axes, 0, size - 1, 2);
     let pairs = combine(&even, &every(&x, axes, 1, size, 2));
     let odd = scan(combine, pairs, axes);

@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(near(464.0), (448.0, 448.0));
         assert_eq!(near(61439.0).1, 57344.0);
         assert_eq!(near(61440.0).1, f64::INFINITY);
-        // One rounding only: the nearest f32 is halfway, whose even neighbour is 448.
+        // One rounding only: the nearest f32 is halfway, whose even neighbor is 448.
         assert_eq!(near(431.999_999_999_999_94), (416.0, 448.0));
         assert!(near(465.0).0.is_nan() && near(f64::NEG_INFINITY).0.is_nan());
     }

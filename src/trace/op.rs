@@ -4,7 +4,7 @@
 //! and the `Op` of a loop has a `Program`. Parameters that hold no Program are in files of their
 //! own.
 //!
-//! No behaviour here: each transformation has its own file with an exhaustive `match` over [`Op`],
+//! No behavior here: each transformation has its own file with an exhaustive `match` over [`Op`],
 //! so that the compiler lists the cases that a new operation still lacks. Operands are not part of
 //! an `Op`; they are in the [`Equation`].
 
@@ -190,7 +190,7 @@ pub enum Op {
         low: Amounts,
         /// Elements put after, per axis.
         high: Amounts,
-        /// Elements put between neighbours, per axis.
+        /// Elements put between neighbors, per axis.
         interior: Axes,
     },
     /// Elements from `start` to before `limit` by `stride`, per axis.

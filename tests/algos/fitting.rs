@@ -131,7 +131,7 @@ fn algorithms_on_images_take_registered_ones() {
     };
     register("SmallBoard-v0", [6, 5, 2], DType::Bool);
     register("RegisteredFrames-v0", [4, 84, 84], DType::U8);
-    register("Colours-v0", [3, 84, 84], DType::U8);
+    register("Colors-v0", [3, 84, 84], DType::U8);
     fn trains<A: Algorithm>(id: &str) {
         let runs = tempfile::tempdir().unwrap();
         let folder = runs.path().to_str().unwrap();
@@ -152,7 +152,7 @@ fn algorithms_on_images_take_registered_ones() {
     trains::<rainbow_atari::Args>("SmallBoard-v0");
     trains::<dqn_atari::Args>("RegisteredFrames-v0");
     // A buffer that stores single frames cannot rebuild other images.
-    assert!(!fitting(&envs::spec("Colours-v0").unwrap()).contains(&"dqn_atari"));
-    let message = refused::<dqn_atari::Args>("Colours-v0");
+    assert!(!fitting(&envs::spec("Colors-v0").unwrap()).contains(&"dqn_atari"));
+    let message = refused::<dqn_atari::Args>("Colors-v0");
     assert!(message.contains("dqn_atari takes images u8[4, 84, 84]"), "{message}");
 }

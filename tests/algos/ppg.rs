@@ -155,7 +155,7 @@ fn impala_layers_are_normed() {
 }
 
 #[test]
-fn network_and_reward_normalisation_are_flags() {
+fn network_and_reward_normalization_are_flags() {
     let runs = tempfile::tempdir().unwrap();
     let train = |more: &[&str]| {
         let flags = [&["--total-timesteps=128"], more].concat();

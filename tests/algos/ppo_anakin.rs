@@ -302,7 +302,7 @@ impl Stats {
 /// PureJaxRL's `NormalizeVecObservation` and `NormalizeVecReward`, over five steps of three pendulums
 /// whose agent ignores its observations.
 #[test]
-fn observations_and_rewards_are_normalised_as_by_purejaxrl() {
+fn observations_and_rewards_are_normalized_as_by_purejaxrl() {
     let (steps, envs, size, gamma) = (5, 3, 3, 0.9);
     let collect = |flag: &str| {
         let flags = ["--env-id=Pendulum-v1", "--num-envs=3", "--num-steps=5", "--gamma=0.9", flag];

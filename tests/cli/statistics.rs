@@ -41,8 +41,8 @@ fn results_files_are_compared() {
         "| 1.00 [1.00, 1.00] |",
         "| Boxing-v5 | 4, 4 |",
         "| mean of 2 environments | | | | 0.75 [",
-        // The means of the human-normalised scores of Pong and Boxing.
-        "| human-normalised | A | B |",
+        // The means of the human-normalized scores of Pong and Boxing.
+        "| human-normalized | A | B |",
         "| median | 0.570 [",
         "| optimality gap | ",
     ] {

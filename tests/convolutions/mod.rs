@@ -7,7 +7,7 @@ use podracer::trace::ops::conv_general;
 use podracer::{Array, DType, Literal, Mode, Program, Tensor, TensorType, grad, make_program};
 use smallvec::smallvec;
 
-/// Numbers that no formula favours, the same in every run.
+/// Numbers that no formula favors, the same in every run.
 pub fn numbers(ty: &TensorType, seed: u64) -> Literal {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

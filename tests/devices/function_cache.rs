@@ -1,4 +1,4 @@
-//! Laws of the function cache that `jit`, `pmap` and `sharded_jit` share: one behaviour for all three.
+//! Laws of the function cache that `jit`, `pmap` and `sharded_jit` share: one behavior for all three.
 
 use podracer::jit::{Difference, Recompile, Stats};
 use podracer::{Array, DType, Result, Tensor, TensorType, jit, pmap, shard, sharded_jit};

@@ -33,9 +33,9 @@ struct TrainState<T> {
 
 /// A model and its loss.
 trait Model {
-    /// Initialises the parameters, and returns them with their paths.
+    /// Initializes the parameters, and returns them with their paths.
     fn init(key: Key<Tensor>) -> Vec<(String, Tensor)>;
-    /// Initialises the batch statistics.
+    /// Initializes the batch statistics.
     fn init_stats() -> Vec<Tensor> {
         Vec::new()
     }

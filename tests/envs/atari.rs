@@ -263,7 +263,7 @@ fn sticky_actions_repeat_the_previous_one() {
 }
 
 #[test]
-fn colour_and_sizes_shape_the_observation() {
+fn color_and_sizes_shape_the_observation() {
     let rng = || EnvRng::new(EnvSeed(1));
     let options = AtariOptions {
         gray_scale: false,
@@ -274,8 +274,8 @@ fn colour_and_sizes_shape_the_observation() {
     };
     let mut env = make_atari("Breakout-v5", &options).unwrap();
     assert_eq!(env.spec().observation, Space::image([6, 105, 80]));
-    let colour = reset(&mut *env, &mut rng());
-    let planes: Vec<&[u8]> = colour.chunks_exact(105 * 80).collect();
+    let color = reset(&mut *env, &mut rng());
+    let planes: Vec<&[u8]> = color.chunks_exact(105 * 80).collect();
     // A game starts with the same frame in the whole stack.
     assert_eq!(planes[..3], planes[3..]);
     // The topmost of Breakout's rows of bricks is (200, 72, 72), at rows 57 to 62 of 210.

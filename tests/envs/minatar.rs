@@ -227,7 +227,7 @@ fn bad_states_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn pictures_show_the_board_in_colours() {
+fn pictures_show_the_board_in_colors() {
     let mut play = Play::new("MinAtar/Breakout-v0", MinAtarOptions::default(), 5);
     play.reset();
     let frame = play.env.render().unwrap();

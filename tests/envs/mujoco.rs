@@ -195,8 +195,8 @@ fn starts_are_as_far_from_the_default_as_in_gymnasium() {
         };
         (0..2000).map(one).collect()
     };
-    let within = |rows: &[Vec<f64>], columns: std::ops::Range<usize>, centre: f64, scale: f64| {
-        let values = rows.iter().flat_map(|row| &row[columns.clone()]).map(|x| x - centre);
+    let within = |rows: &[Vec<f64>], columns: std::ops::Range<usize>, center: f64, scale: f64| {
+        let values = rows.iter().flat_map(|row| &row[columns.clone()]).map(|x| x - center);
         let (low, high) =
             values.fold((f64::MAX, f64::MIN), |(low, high), x| (low.min(x), high.max(x)));
         assert!(-scale * (1.0 + 1e-9) <= low && low < -0.98 * scale, "{low}, not {scale}");

@@ -7,7 +7,7 @@ use podracer::envs::{
 };
 use pretty_assertions::assert_eq;
 
-/// What is looked for on a picture: a pixel's colour, less its brightness.
+/// What is looked for on a picture: a pixel's color, less its brightness.
 type Color = fn([f64; 3]) -> bool;
 
 /// Of most robots: the brown of their material, 0.8, 0.6, 0.4.
@@ -26,7 +26,7 @@ fn cyan([r, g, b]: [f64; 3]) -> bool {
 }
 
 /// All alike.
-fn grey([r, g, b]: [f64; 3]) -> bool {
+fn gray([r, g, b]: [f64; 3]) -> bool {
     (r - g).abs() < 3.0 && (g - b).abs() < 3.0
 }
 
@@ -45,13 +45,13 @@ const SEEN: [(&str, Color, Option<Color>); 11] = [
     ("InvertedDoublePendulum", cyan, Some(green)),
     ("InvertedPendulum", cyan, None),
     // The table does not fill the picture, and there is nothing below it.
-    ("Pusher", grey, None),
-    ("Reacher", blue, Some(grey)),
+    ("Pusher", gray, None),
+    ("Reacher", blue, Some(gray)),
     ("Swimmer", brown, Some(green)),
     ("Walker2d", brown, Some(green)),
 ];
 
-/// How many pixels of these rows and columns, in parts of the picture, are of this colour.
+/// How many pixels of these rows and columns, in parts of the picture, are of this color.
 fn count(frame: &Frame, rows: [f64; 2], columns: [f64; 2], color: Color) -> usize {
     let (height, width) = (frame.height as f64, frame.width as f64);
     let within = |x: f64, [from, to]: [f64; 2]| from <= x && x < to;

@@ -52,7 +52,7 @@ fn four_in_a_row_win_in_every_direction() {
         let (_, before) = columns(&game[..game.len() - 1]);
         assert!(!before.terminated && before.reward == 0.0, "{game:?}");
     }
-    // Three, and one beyond the edge: the end of a row and the begin of the next are no neighbours.
+    // Three, and one beyond the edge: the end of a row and the begin of the next are no neighbors.
     let (_, last) = columns(&[4, 4, 5, 5, 6, 6, 0]);
     assert!(!last.terminated);
 }

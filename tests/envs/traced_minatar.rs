@@ -33,7 +33,7 @@ struct Native<'a> {
     /// Moves of the actions.
     moves: &'a [Move],
     /// Move that the policy chooses most often.
-    favourite: Move,
+    favorite: Move,
     /// Number of random numbers of a frame.
     draws: usize,
     /// Draws the random numbers of a reset.
@@ -83,7 +83,7 @@ impl Native<'_> {
             if policy.below(3) == 0 {
                 action = policy.below(self.moves.len() as u64) as usize;
                 if policy.below(2) == 0 {
-                    action = self.moves.iter().position(|m| *m == self.favourite).unwrap();
+                    action = self.moves.iter().position(|m| *m == self.favorite).unwrap();
                 }
             }
             let mut copy = rng.clone();
@@ -188,7 +188,7 @@ fn asterix_is_the_pools() {
     let native = Native {
         id: "MinAtar/Asterix-v1",
         moves: minatar::Asterix::MOVES,
-        favourite: Move::Noop,
+        favorite: Move::Noop,
         draws: 3,
         at_reset: &|_| vec![0],
         at_frame: &at_frame,
@@ -230,7 +230,7 @@ fn freeway_is_the_pools() {
     let native = Native {
         id: "MinAtar/Freeway-v1",
         moves: minatar::Freeway::MOVES,
-        favourite: Move::Up,
+        favorite: Move::Up,
         draws: 16,
         at_reset: &cars,
         at_frame: &at_frame,
@@ -248,7 +248,7 @@ fn space_invaders_is_the_pools() {
     let native = Native {
         id: "MinAtar/SpaceInvaders-v1",
         moves: minatar::SpaceInvaders::MOVES,
-        favourite: Move::Fire,
+        favorite: Move::Fire,
         draws: 1,
         at_reset: &|_| vec![0],
         at_frame: &|_, _, _| vec![0],
@@ -291,7 +291,7 @@ fn seaquest_is_the_pools() {
     let native = Native {
         id: "MinAtar/Seaquest-v1",
         moves: minatar::Seaquest::MOVES,
-        favourite: Move::Fire,
+        favorite: Move::Fire,
         draws: 5,
         at_reset: &|_| vec![0],
         at_frame: &at_frame,
@@ -318,7 +318,7 @@ fn seaquest_is_the_pools() {
         ("move_interval", 2),
         ("diver_timer", 1),
     ];
-    let native = Native { favourite: Move::Up, edit: &|game| set(game, &fastest), ..native };
+    let native = Native { favorite: Move::Up, edit: &|game| set(game, &fastest), ..native };
     let start = |_| SeaquestState {
         divers_aboard: constant(6i32),
         enemy_interval: constant(1i32),

@@ -1,4 +1,4 @@
-//! Wrappers, and running normalisation in its three forms against gymnasium's.
+//! Wrappers, and running normalization in its three forms against gymnasium's.
 
 use podracer::envs::wrappers::{
     ClipReward, FlattenObservation, FrameStack, NormalizeObservation, NormalizeObservationOptions,
@@ -52,11 +52,11 @@ fn reward_options(clip: f64) -> NormalizeRewardOptions {
     NormalizeRewardOptions { gamma: 0.9, clip, ..Default::default() }
 }
 
-// ---- Normalisation, on the host ----------------------------------------------------------------
+// ---- Normalization, on the host ----------------------------------------------------------------
 
 /// Our arithmetic is `f64` like gymnasium's, summed in another order; the results are `f32`.
 #[test]
-fn batches_are_normalised_as_by_gymnasium() {
+fn batches_are_normalized_as_by_gymnasium() {
     for clip in [10.0, f64::INFINITY] {
         let mut observations =
             ObservationNormalizer::new(WIDTH, observation_options(clip)).unwrap();
@@ -182,7 +182,7 @@ impl Play {
 }
 
 #[test]
-fn one_environment_is_normalised_as_by_gymnasium() {
+fn one_environment_is_normalized_as_by_gymnasium() {
     let wrapped = |clip: f64| {
         let env = NormalizeObservation::wrap(tape(), observation_options(clip)).unwrap();
         Play::new(NormalizeReward::wrap(env, reward_options(clip)).unwrap())
@@ -226,7 +226,7 @@ fn statistics_go_through_arrays() {
     assert_eq!(stats, before);
 }
 
-// ---- Normalisation, traced ---------------------------------------------------------------------
+// ---- Normalization, traced ---------------------------------------------------------------------
 
 type Out = (Tensor, Tensor, normalize::RunningMeanStd<Tensor>);
 
@@ -256,7 +256,7 @@ fn traced(dtype: DType, clip: f64) -> impl Fn((Tensor, Tensor, Tensor)) -> Out {
 /// With `f64` statistics and inputs the numbers are gymnasium's but for rounding; with `f32` they
 /// are off by what 60 updates of numbers around 1e5 leave of 24 bits.
 #[test]
-fn tensors_are_normalised_as_by_gymnasium() {
+fn tensors_are_normalized_as_by_gymnasium() {
     let terminated: Vec<bool> = column::<u8>("terminated").iter().map(|&x| x != 0).collect();
     let terminated = || Array::new([STEPS, ENVS], &terminated).unwrap();
     let (obs, reward) = (column::<f32>("obs"), column::<f32>("reward"));
@@ -479,7 +479,7 @@ fn bad_settings_and_states() {
     }
 
     let text = ObservationNormalizer::new(0, Default::default()).unwrap_err().to_string();
-    has(text, "NormalizeObservation: there is nothing to normalise");
+    has(text, "NormalizeObservation: there is nothing to normalize");
 
     let mut play = Play::new(FrameStack::wrap(tape(), 2).unwrap());
     play.reset();

@@ -392,13 +392,13 @@ fn transformations() -> Vec<Wrong> {
             })(x[0]);
             leak.get().expect("set above") + 1.0
         },
-        "optimiser_structure" => |x| {
+        "optimizer_structure" => |x| {
             let adam = Adam::default();
             let params = vec![x[0], x[1]];
             let state = adam.init(&params);
             adam.update(&vec![x[0]], state, &params)
         },
-        "optimiser_types" => |x| {
+        "optimizer_types" => |x| {
             let adam = Adam::default();
             let params = vec![x[0], x[1]];
             let state = adam.init(&params);

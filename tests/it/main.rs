@@ -59,7 +59,7 @@ mod words;
 use podracer::jit::run_program;
 use podracer::{Array, Jit, Literal, Mode, Program, Tensor, Tree};
 
-/// Compiled in less time, for functions that run once on little. What the optimiser makes of
+/// Compiled in less time, for functions that run once on little. What the optimizer makes of
 /// Programs is tested by `jax`, and by all that trains.
 fn quickly<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(
     function: Jit<A, B, F>,

@@ -8,7 +8,7 @@ fn numbers(shape: [usize; 2], seed: usize) -> Vec<f32> {
     (0..shape[0] * shape[1]).map(|i| ((i * 7 + i / 5 + seed) % 5) as f32 - 2.0).collect()
 }
 
-/// Weights that an optimiser updates in place: each call must use those of the call before, and none
+/// Weights that an optimizer updates in place: each call must use those of the call before, and none
 /// of an earlier one, whatever the compiler keeps of an argument by its address.
 #[test]
 fn products_use_the_weights_of_the_call() {

@@ -74,7 +74,7 @@ impl Transformer<Tensor> {
     }
 }
 
-/// A convolution without bias, and batch normalisation.
+/// A convolution without bias, and batch normalization.
 #[derive(Clone, Tree)]
 struct ConvNorm<T> {
     conv: Conv<T>,

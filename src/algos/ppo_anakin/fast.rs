@@ -4,7 +4,7 @@ use crate::trace::ops::{iota, ones, where_, zeros};
 use crate::{DType, Key, Tensor, random};
 
 /// Returns the index (i32) of the first maximum along the last axis. Up to 8 elements are compared
-/// one by one, which the compiler fuses with neighbouring operations.
+/// one by one, which the compiler fuses with neighboring operations.
 pub(super) fn argmax(x: Tensor) -> Tensor {
     let classes = x.dim(-1);
     if classes > 8 {

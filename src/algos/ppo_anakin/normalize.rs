@@ -1,4 +1,4 @@
-//! Normalisation of observations and rewards: the wrappers of PureJaxRL's
+//! Normalization of observations and rewards: the wrappers of PureJaxRL's
 //! `ppo_continuous_action.py`.
 
 use crate::nn::normalize::{
@@ -8,7 +8,7 @@ use crate::rl::sweep::Scalar;
 use crate::tree::Tree;
 use crate::{DType, Tensor};
 
-/// Running statistics that normalise observations and rewards.
+/// Running statistics that normalize observations and rewards.
 #[derive(Debug, Clone, Tree)]
 pub struct Normalizers<T> {
     /// Running statistics of the observations.
@@ -25,13 +25,13 @@ const OBSERVATIONS: NormalizeObservation =
 const REWARDS: NormalizeReward =
     NormalizeReward { gamma: 0.99, epsilon: 1e-8, clip: f64::INFINITY };
 
-/// Normalises observations `[.., obs_size]` with the statistics, without updating them.
+/// Normalizes observations `[.., obs_size]` with the statistics, without updating them.
 pub(super) fn apply(obs: Tensor, stats: &RunningMeanStd<Tensor>) -> Tensor {
     OBSERVATIONS.apply(obs.to(DType::F32), stats)
 }
 
-/// Initialises the statistics with the first observations `[N, obs_size]`; returns those
-/// normalised, with the statistics.
+/// Initializes the statistics with the first observations `[N, obs_size]`; returns those
+/// normalized, with the statistics.
 pub(super) fn init(obs: Tensor) -> (Tensor, Option<Normalizers<Tensor>>) {
     let stats = RunningMeanStd::new([obs.dim(1)], DType::F32);
     let reward = REWARDS.init([obs.dim(0)], DType::F32);
@@ -42,7 +42,7 @@ pub(super) fn init(obs: Tensor) -> (Tensor, Option<Normalizers<Tensor>>) {
 impl Normalizers<Tensor> {
     /// Updates the statistics with one step of all environments, its observations `[N, obs_size]`
     /// and rewards `f32[N]`; `dones: bool[N]` is true where the step ended an episode. Returns both
-    /// normalised, with the new statistics.
+    /// normalized, with the new statistics.
     pub(super) fn step(
         self,
         obs: Tensor,

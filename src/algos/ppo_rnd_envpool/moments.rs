@@ -33,7 +33,7 @@ impl Moments<Tensor> {
         Moments { count, mean: self.mean + delta * size / count, var: squares / count }
     }
 
-    /// Normalises `x: f32[B, ..]` by mean and standard deviation, clipped to between -5 and 5.
+    /// Normalizes `x: f32[B, ..]` by mean and standard deviation, clipped to between -5 and 5.
     pub fn whiten(&self, x: Tensor) -> Tensor {
         ((x - self.mean) * (self.var + 1e-8).rsqrt()).clip(-5.0, 5.0)
     }

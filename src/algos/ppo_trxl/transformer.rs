@@ -76,16 +76,16 @@ impl MultiHeadAttention<Tensor> {
     }
 }
 
-/// Layer of the transformer, with normalisation before attention and before the projection.
+/// Layer of the transformer, with normalization before attention and before the projection.
 #[derive(Debug, Clone, Tree)]
 pub struct TransformerLayer<T> {
     /// Attention of the input to the memories.
     pub attention: MultiHeadAttention<T>,
-    /// Normalisation of the query.
+    /// Normalization of the query.
     pub layer_norm_q: LayerNorm<T>,
-    /// Normalisation of keys and values.
+    /// Normalization of keys and values.
     pub norm_kv: LayerNorm<T>,
-    /// Normalisation before the projection.
+    /// Normalization before the projection.
     pub layer_norm_attn: LayerNorm<T>,
     /// Projection after the attention.
     pub fc_projection: Dense<T>,

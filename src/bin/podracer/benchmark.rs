@@ -290,7 +290,7 @@ impl From<&RunRecord> for Summarized {
 /// Returns the table of statistics over the seeds of each algorithm on each environment: the return
 /// of the last episodes, the steps per second without compilation, and the seconds of compilation.
 /// Environments without a successful run have no row. Atari games have a second table, of
-/// human-normalised scores.
+/// human-normalized scores.
 fn table(done: &[Outcome]) -> String {
     let (mut algos, mut env_ids) = (Vec::new(), Vec::new());
     for Outcome { job, .. } in done {

@@ -499,9 +499,9 @@ impl Chart for Bars<'_> {
             for (k, cell) in cells.iter().enumerate() {
                 let y = (cells.len() - 1 - k) as f64;
                 let speed = cell.median().unwrap_or(0.0);
-                let colour =
+                let color =
                     if k < OURS.len() { RGBColor(40, 110, 180) } else { RGBColor(170, 170, 170) };
-                let bar = Rectangle::new([(0.0, y + 0.15), (speed, y + 0.85)], colour.filled());
+                let bar = Rectangle::new([(0.0, y + 0.15), (speed, y + 0.85)], color.filled());
                 chart.draw_series([bar])?;
                 let style = ("sans-serif", 13).into_font();
                 let label =

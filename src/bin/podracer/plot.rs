@@ -33,7 +33,7 @@ pub struct Settings {
     statistic: Statistic,
     /// Draw performance profiles in place of curves: the fraction of the runs of each algorithm whose
     /// score, the mean of the last 100 values of the tag, is above a threshold; of Atari games, the
-    /// human-normalised score
+    /// human-normalized score
     #[arg(long, default_value_t = false)]
     profile: bool,
 }
@@ -98,7 +98,7 @@ pub fn plot(settings: &Settings) -> Result<String> {
     if settings.profile {
         return plot_profiles(settings);
     }
-    // One colour for each algorithm and environment, shared by all seeds.
+    // One color for each algorithm and environment, shared by all seeds.
     let mut groups: BTreeMap<String, Vec<Curve>> = BTreeMap::new();
     for run in &settings.runs {
         let curve = read(run, &settings.tag)?;
@@ -194,7 +194,7 @@ fn plot_profiles(settings: &Settings) -> Result<String> {
         .map(|(name, scores)| Some((name, run_sets::human_normalized(scores)?)))
         .collect();
     let (label, sets) = match (normalized, &env_ids[..]) {
-        (Some(normalized), _) => ("human-normalised score", normalized),
+        (Some(normalized), _) => ("human-normalized score", normalized),
         (None, [_]) => {
             let of_set = |(name, scores): (_, &BTreeMap<String, Vec<f64>>)| {
                 Ok((name, Scores::new(scores.values().cloned().collect())?))
@@ -317,16 +317,16 @@ where
         .x_label_formatter(&|x| short(*x))
         .draw()?;
     for (k, (name, band)) in bands.iter().enumerate() {
-        let colour = Palette99::pick(k).to_rgba();
+        let color = Palette99::pick(k).to_rgba();
         let upper = band.iter().map(|point| (point.x, point.high));
         let lower = band.iter().rev().map(|point| (point.x, point.low));
         let outline: Vec<(f64, f64)> = upper.chain(lower).collect();
-        chart.draw_series([Polygon::new(outline, colour.mix(0.2).filled())])?;
+        chart.draw_series([Polygon::new(outline, color.mix(0.2).filled())])?;
         let line = band.iter().map(|point| (point.x, point.y));
         chart
-            .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
+            .draw_series(LineSeries::new(line, color.stroke_width(2)))?
             .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
     }
     chart
         .configure_series_labels()

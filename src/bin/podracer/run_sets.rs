@@ -171,7 +171,7 @@ fn iqm_of(scores: &[f64]) -> Option<(f64, Interval)> {
     (scores.tasks()[0].len() > 1).then(|| (aggregate_iqm(&scores), interval))
 }
 
-/// Returns the human-normalised scores; `None` if an environment has no published scores.
+/// Returns the human-normalized scores; `None` if an environment has no published scores.
 pub fn human_normalized(scores: &BTreeMap<String, Vec<f64>>) -> Option<Scores> {
     let of_env = |(env_id, scores): (&String, &Vec<f64>)| {
         scores.iter().map(|score| human_normalized_score(env_id, *score)).collect::<Option<_>>()
@@ -182,7 +182,7 @@ pub fn human_normalized(scores: &BTreeMap<String, Vec<f64>>) -> Option<Scores> {
 
 type Measure = fn(&Scores) -> f64;
 
-/// Aggregate measures of normalised scores.
+/// Aggregate measures of normalized scores.
 const AGGREGATES: [(&str, Measure); 4] = [
     ("IQM", aggregate_iqm),
     ("median", aggregate_median),
@@ -190,11 +190,11 @@ const AGGREGATES: [(&str, Measure); 4] = [
     ("optimality gap", |scores| aggregate_optimality_gap(scores, 1.0)),
 ];
 
-/// Returns the table of aggregate measures of human-normalised scores, a column for each set.
+/// Returns the table of aggregate measures of human-normalized scores, a column for each set.
 pub fn aggregate_table(sets: &[(String, Scores)]) -> String {
     let names: Vec<&str> = sets.iter().map(|(name, _)| name.as_str()).collect();
     let mut text = format!(
-        "| human-normalised | {} |\n|---|{}\n",
+        "| human-normalized | {} |\n|---|{}\n",
         names.join(" | "),
         "---:|".repeat(names.len())
     );
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn scores_are_normalised_if_every_environment_has_published_scores() {
+    fn scores_are_normalized_if_every_environment_has_published_scores() {
         let of = |ids: [&str; 2]| {
             human_normalized(&ids.map(|id| (id.to_string(), vec![14.6, -20.7])).into())
         };

@@ -12,7 +12,7 @@ use libloading::Library;
 
 use crate::error::{Error, Result};
 
-use super::colours::Colours;
+use super::colors::Colors;
 use super::games::Game;
 use super::start_memory::START_MEMORY;
 
@@ -50,7 +50,7 @@ struct Functions {
     width: unsafe extern "C" fn(Handle) -> c_int,
     height: unsafe extern "C" fn(Handle) -> c_int,
     screen: unsafe extern "C" fn(Handle, *mut u8),
-    screen_grey: unsafe extern "C" fn(Handle, *mut u8),
+    screen_gray: unsafe extern "C" fn(Handle, *mut u8),
     clone_state: unsafe extern "C" fn(Handle) -> State,
     restore_state: unsafe extern "C" fn(Handle, State),
     delete_state: unsafe extern "C" fn(State),
@@ -58,9 +58,9 @@ struct Functions {
     encode: unsafe extern "C" fn(State, *mut c_char, c_int),
     decode: unsafe extern "C" fn(*const c_char, c_int) -> State,
     set_ram: unsafe extern "C" fn(Handle, usize, u8),
-    /// Colour tables of the three television systems: 256 words each, in pairs of a colour
-    /// (`0x00RRGGBB`) and its grey, three times in one word.
-    palettes: [Colours; 3],
+    /// Color tables of the three television systems: 256 words each, in pairs of a color
+    /// (`0x00RRGGBB`) and its gray, three times in one word.
+    palettes: [Colors; 3],
     /// Held while an instance is made: that accesses the C library's streams.
     making: Mutex<()>,
 }
@@ -82,7 +82,7 @@ fn load(path: &Path) -> Result<Functions> {
         problem: format!("{}: {problem}", path.display()),
         help: "run `podracer doctor`, which says whether the file is what it should be".into(),
     };
-    // SAFETY: the library's initialisers are C++ constructors of constants; the file is the pinned
+    // SAFETY: the library's initializers are C++ constructors of constants; the file is the pinned
     // one by its checksum.
     let library = unsafe { Library::new(path) }.map_err(|e| broken(e.to_string()))?;
     // A library that was opened and lacks a symbol is not the pinned one: return an error and leave
@@ -100,7 +100,7 @@ fn load(path: &Path) -> Result<Functions> {
         ($name:literal) => {{
             let words: *const [u32; 256] = symbol!($name);
             // SAFETY: the symbol is a constant array of 256 words.
-            Colours::new(unsafe { &*words })
+            Colors::new(unsafe { &*words })
         }};
     }
     let set_logger_mode: unsafe extern "C" fn(c_int) = symbol!("setLoggerMode");
@@ -138,7 +138,7 @@ fn load(path: &Path) -> Result<Functions> {
         width: symbol!("getScreenWidth"),
         height: symbol!("getScreenHeight"),
         screen: symbol!("getScreen"),
-        screen_grey: symbol!("getScreenGrayscale"),
+        screen_gray: symbol!("getScreenGrayscale"),
         clone_state: symbol!("cloneSystemState"),
         restore_state: symbol!("restoreSystemState"),
         delete_state: symbol!("deleteState"),
@@ -155,7 +155,7 @@ fn load(path: &Path) -> Result<Functions> {
     })
 }
 
-/// Keeps new instances from computing the tables of colour averaging, which is off.
+/// Keeps new instances from computing the tables of color averaging, which is off.
 ///
 /// These tables take seven eighths of the time to make an instance: 70 of 80 ms. The library calls
 /// the function that computes them through its table of dynamic symbols, whose entry is replaced by
@@ -446,20 +446,20 @@ impl Ale {
         unsafe { (self.functions.screen)(self.handle, pixels.as_mut_ptr()) }
     }
 
-    /// Returns the colours of this game's pixel values: the table by which the library itself
-    /// converts the current screen to grey.
-    pub(super) fn colours(&self, game: &Game) -> Result<&'static Colours> {
+    /// Returns the colors of this game's pixel values: the table by which the library itself
+    /// converts the current screen to gray.
+    pub(super) fn colors(&self, game: &Game) -> Result<&'static Colors> {
         let mut pixels = vec![0; self.pixels];
-        let mut grey = vec![0; self.pixels];
+        let mut gray = vec![0; self.pixels];
         self.screen(&mut pixels);
         // SAFETY: the handle is live, and the buffer has the size of the whole screen.
-        unsafe { (self.functions.screen_grey)(self.handle, grey.as_mut_ptr()) };
-        let fits = |colours: &&Colours| {
-            pixels.iter().zip(&grey).all(|(&pixel, &grey)| colours.grey[usize::from(pixel)] == grey)
+        unsafe { (self.functions.screen_gray)(self.handle, gray.as_mut_ptr()) };
+        let fits = |colors: &&Colors| {
+            pixels.iter().zip(&gray).all(|(&pixel, &gray)| colors.gray[usize::from(pixel)] == gray)
         };
         // A black screen matches all of them.
         let found = self.functions.palettes[usize::from(game.pal)..].iter().find(fits);
-        found.ok_or_else(|| unexpected(game, "colours of no television system that we know"))
+        found.ok_or_else(|| unexpected(game, "colors of no television system that we know"))
     }
 
     /// Serializes the state of the console, without the screen.

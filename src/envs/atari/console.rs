@@ -11,7 +11,7 @@ use crate::timeline;
 
 use super::ale::Ale;
 use super::cartridge;
-use super::colours::Colours;
+use super::colors::Colors;
 use super::games::{FULL, Game, Lives};
 use super::options::{AtariOptions, AtariStart};
 use super::picture::Picture;
@@ -39,7 +39,7 @@ pub(super) struct Console {
     lives: i32,
     /// Number of frames since the game's reset, including those of the reset.
     frames: u32,
-    colours: &'static Colours,
+    colors: &'static Colors,
     /// Screen of a restored state, which the emulator has not drawn; cleared by the next frame.
     restored: Option<Vec<u8>>,
 }
@@ -56,8 +56,8 @@ impl Console {
         let rom = cartridge::rom(game)?;
         let mut ale = Ale::new(game, &rom, options.mode, options.difficulty)?;
         ale.reset_game();
-        let colours: &'static Colours = ale.colours(game)?;
-        let picture = Picture::new(game, &options, colours);
+        let colors: &'static Colors = ale.colors(game)?;
+        let picture = Picture::new(game, &options, colors);
         let pixels = game.width() * game.height;
         Ok(Console {
             actions: if options.full_action_space { FULL } else { game.actions },
@@ -67,7 +67,7 @@ impl Console {
             last_action: NOOP,
             lives: 0,
             frames: 0,
-            colours,
+            colors,
             restored: None,
             game,
             options,
@@ -328,8 +328,8 @@ impl Env for Console {
     }
 
     fn render(&mut self) -> Option<Frame> {
-        let colour = |pixel| self.colours.rgb[usize::from(pixel)];
-        let rgb = self.screen().into_iter().flat_map(colour).collect();
+        let color = |pixel| self.colors.rgb[usize::from(pixel)];
+        let rgb = self.screen().into_iter().flat_map(color).collect();
         Some(Frame { height: self.game.height, width: self.game.width(), rgb })
     }
 

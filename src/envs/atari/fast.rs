@@ -7,7 +7,7 @@
 //! Rows of the screen that did not change since the previous frame are not drawn again: most rows
 //! of most games.
 
-use super::colours::Look;
+use super::colors::Look;
 use super::resize::Resize;
 
 /// Number of columns of every screen.

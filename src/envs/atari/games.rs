@@ -5,13 +5,13 @@
 pub(super) struct Game {
     /// EnvPool's name of the game: `Pong-v5`.
     pub(super) id: &'static str,
-    /// Stem of the cartridge's file, by which the emulator recognises the game.
+    /// Stem of the cartridge's file, by which the emulator recognizes the game.
     pub(super) rom: &'static str,
     /// Joystick actions that the game distinguishes: ale-py's minimal set.
     pub(super) actions: &'static [i32],
     /// Number of rows of the screen; all screens have 160 columns.
     pub(super) height: usize,
-    /// True if the game is for PAL television sets and has their colours.
+    /// True if the game is for PAL television sets and has their colors.
     pub(super) pal: bool,
     /// ale-py's numbers of the game's modes, if the library numbers the same modes differently.
     pub(super) modes: &'static [i32],

@@ -20,7 +20,7 @@ pub struct AtariOptions {
     pub img_height: usize,
     /// Number of columns of a frame.
     pub img_width: usize,
-    /// True if frames are grey; otherwise each frame has three planes: red, green, blue.
+    /// True if frames are gray; otherwise each frame has three planes: red, green, blue.
     pub gray_scale: bool,
     /// True if frames are resized by the mean over areas (OpenCV's `INTER_AREA`); otherwise
     /// linearly between pixels (`INTER_LINEAR`).

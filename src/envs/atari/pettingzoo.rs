@@ -20,7 +20,7 @@ use crate::timeline;
 
 use super::ale::Ale;
 use super::cartridge;
-use super::colours::Colours;
+use super::colors::Colors;
 use super::games::{Game, USUAL};
 
 /// Number of frames of a step.
@@ -155,7 +155,7 @@ struct Players {
     module: &'static Module,
     ale: Ale,
     actions: Vec<c_int>,
-    colours: &'static Colours,
+    colors: &'static Colors,
     resize: Bilinear,
     /// Last two screens, as pixel values.
     screens: [Vec<u8>; 2],
@@ -182,7 +182,7 @@ impl Players {
         debug_assert_eq!(ale.num_players(), module.num_players);
         Ok(Players {
             actions: ale.minimal_actions(),
-            colours: ale.colours(game)?,
+            colors: ale.colors(game)?,
             resize: Bilinear::new(game.height, game.width()),
             screens: [vec![0; pixels], vec![0; pixels]],
             stack: vec![0; STACK * PLANE],
@@ -198,7 +198,7 @@ impl Players {
 
     /// Adds the brighter of the last two screens to the stack.
     fn see(&mut self) {
-        let blue = |pixel: u8| self.colours.rgb[usize::from(pixel)][2];
+        let blue = |pixel: u8| self.colors.rgb[usize::from(pixel)][2];
         let [before, last] = &self.screens;
         let plane: Vec<u8> = before.iter().zip(last).map(|(&a, &b)| blue(a).max(blue(b))).collect();
         self.stack.copy_within(PLANE.., 0);
@@ -310,7 +310,7 @@ impl ParallelEnv for Players {
 
     fn render(&self) -> Option<Frame> {
         let game = &self.module.game;
-        let rgb = self.screens[1].iter().flat_map(|&pixel| self.colours.rgb[usize::from(pixel)]);
+        let rgb = self.screens[1].iter().flat_map(|&pixel| self.colors.rgb[usize::from(pixel)]);
         Some(Frame { height: game.height, width: game.width(), rgb: rgb.collect() })
     }
 

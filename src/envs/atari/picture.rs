@@ -1,16 +1,16 @@
 //! Conversion of the console's screens to one frame of an observation.
 //!
-//! A pixel's colour is looked up, the brighter of two screens is taken, and the result is resized.
+//! A pixel's color is looked up, the brighter of two screens is taken, and the result is resized.
 //! The plain code is here; `fast` does the same in fewer instructions on processors that support
 //! it.
 
-use super::colours::{Colours, Look};
+use super::colors::{Colors, Look};
 use super::fast::Fast;
 use super::games::Game;
 use super::options::AtariOptions;
 use super::resize::Resize;
 
-/// Converter of screens to frames of one size, grey or in three planes.
+/// Converter of screens to frames of one size, gray or in three planes.
 pub(super) struct Picture {
     planes: Vec<(Look, Option<Fast>)>,
     resize: Resize,
@@ -20,13 +20,13 @@ pub(super) struct Picture {
 }
 
 impl Picture {
-    pub(super) fn new(game: &Game, options: &AtariOptions, colours: &Colours) -> Picture {
+    pub(super) fn new(game: &Game, options: &AtariOptions, colors: &Colors) -> Picture {
         let from = (game.height, game.width());
         let to = (options.img_height, options.img_width);
         let looks = if options.gray_scale {
-            vec![colours.grey]
+            vec![colors.gray]
         } else {
-            (0..3).map(|channel| colours.rgb.map(|rgb| rgb[channel])).collect()
+            (0..3).map(|channel| colors.rgb.map(|rgb| rgb[channel])).collect()
         };
         Picture::of(looks, Resize::new(from, to, options.use_inter_area_resize))
     }

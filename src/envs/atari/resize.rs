@@ -1,6 +1,6 @@
-//! Resizing of grey or colour images, with precomputed weights.
+//! Resizing of gray or color images, with precomputed weights.
 //!
-//! Equal to OpenCV's `resize` to one grey level: OpenCV adds up `f32` (area) or rounds between the
+//! Equal to OpenCV's `resize` to one gray level: OpenCV adds up `f32` (area) or rounds between the
 //! axes (linear), this code adds up integers and rounds once.
 
 /// Resize of one axis: output `j` is the sum of `weights[j]` times the inputs from `start[j]` on,
@@ -61,7 +61,7 @@ impl Axis {
         })
     }
 
-    /// INTER_LINEAR: the centres of the pixels stay in place.
+    /// INTER_LINEAR: the centers of the pixels stay in place.
     fn linear(input: usize, output: usize) -> Axis {
         let scale = input as f64 / output as f64;
         Axis::between(input, output, |j| (j as f64 + 0.5) * scale - 0.5)
@@ -136,7 +136,7 @@ mod tests {
 
     const FIXTURE: &[u8] = include_bytes!("../../../tests/fixtures/envs/atari_resize.safetensors");
 
-    /// Equal to one grey level: OpenCV adds up floats, or rounds between the axes.
+    /// Equal to one gray level: OpenCV adds up floats, or rounds between the axes.
     #[test]
     fn resizes_as_opencv() {
         let tensors = SafeTensors::deserialize(FIXTURE).unwrap();

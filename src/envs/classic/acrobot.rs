@@ -14,7 +14,7 @@ const DT: f64 = 0.2; // s between steps
 const GRAVITY: f64 = 9.8; // m/s^2
 const MASS: f64 = 1.0; // kg, of each link
 const LENGTH: f64 = 1.0; // m, of the first link
-const CENTRE: f64 = 0.5; // m from the joint to the centre of mass, of each link
+const CENTER: f64 = 0.5; // m from the joint to the center of mass, of each link
 const INERTIA: f64 = 1.0; // kg m^2, of each link
 const MAX_VELOCITY: [f64; 2] = [4.0 * PI, 9.0 * PI]; // rad/s
 
@@ -50,20 +50,20 @@ impl Acrobot {
 fn derivative(state: [f64; 4], torque: f64) -> [f64; 4] {
     let [theta1, theta2, dtheta1, dtheta2] = state;
     let (sin2, cos2) = (theta2.sin(), theta2.cos());
-    let d1 = MASS * (CENTRE * CENTRE)
-        + MASS * (LENGTH * LENGTH + CENTRE * CENTRE + 2.0 * LENGTH * CENTRE * cos2)
+    let d1 = MASS * (CENTER * CENTER)
+        + MASS * (LENGTH * LENGTH + CENTER * CENTER + 2.0 * LENGTH * CENTER * cos2)
         + INERTIA
         + INERTIA;
-    let d2 = MASS * (CENTRE * CENTRE + LENGTH * CENTRE * cos2) + INERTIA;
-    let phi2 = MASS * CENTRE * GRAVITY * (theta1 + theta2 - PI / 2.0).cos();
-    let phi1 = -MASS * LENGTH * CENTRE * (dtheta2 * dtheta2) * sin2
-        - 2.0 * MASS * LENGTH * CENTRE * dtheta2 * dtheta1 * sin2
-        + (MASS * CENTRE + MASS * LENGTH) * GRAVITY * (theta1 - PI / 2.0).cos()
+    let d2 = MASS * (CENTER * CENTER + LENGTH * CENTER * cos2) + INERTIA;
+    let phi2 = MASS * CENTER * GRAVITY * (theta1 + theta2 - PI / 2.0).cos();
+    let phi1 = -MASS * LENGTH * CENTER * (dtheta2 * dtheta2) * sin2
+        - 2.0 * MASS * LENGTH * CENTER * dtheta2 * dtheta1 * sin2
+        + (MASS * CENTER + MASS * LENGTH) * GRAVITY * (theta1 - PI / 2.0).cos()
         + phi2;
     // The book's equation; the paper (NIPS 1996) lacks the term with sin2.
     let ddtheta2 =
-        (torque + d2 / d1 * phi1 - MASS * LENGTH * CENTRE * (dtheta1 * dtheta1) * sin2 - phi2)
-            / (MASS * (CENTRE * CENTRE) + INERTIA - d2 * d2 / d1);
+        (torque + d2 / d1 * phi1 - MASS * LENGTH * CENTER * (dtheta1 * dtheta1) * sin2 - phi2)
+            / (MASS * (CENTER * CENTER) + INERTIA - d2 * d2 / d1);
     let ddtheta1 = -(d2 * ddtheta2 + phi1) / d1;
     [dtheta1, dtheta2, ddtheta1, ddtheta2]
 }

@@ -5,7 +5,7 @@ use crate::envs::env::Frame;
 const WIDTH: usize = 304;
 const HEIGHT: usize = 208;
 
-/// Image centred on a point of the world, y upward.
+/// Image centered on a point of the world, y upward.
 pub(super) struct Canvas {
     frame: Frame,
     middle: (f64, f64),
@@ -14,7 +14,7 @@ pub(super) struct Canvas {
 }
 
 impl Canvas {
-    /// Makes a white image that is `width` units of the world wide and centred on `middle`.
+    /// Makes a white image that is `width` units of the world wide and centered on `middle`.
     pub(super) fn new(middle: (f64, f64), width: f64) -> Canvas {
         let rgb = vec![255; WIDTH * HEIGHT * 3];
         let scale = WIDTH as f64 / width;
@@ -22,10 +22,10 @@ impl Canvas {
     }
 
     /// Draws a line from `a` to `b` with round ends, `thick` units wide.
-    pub(super) fn line(&mut self, a: (f64, f64), b: (f64, f64), thick: f64, colour: [u8; 3]) {
+    pub(super) fn line(&mut self, a: (f64, f64), b: (f64, f64), thick: f64, color: [u8; 3]) {
         let along = (b.0 - a.0, b.1 - a.1);
         let length = along.0 * along.0 + along.1 * along.1;
-        self.fill(colour, |x, y| {
+        self.fill(color, |x, y| {
             let part = ((x - a.0) * along.0 + (y - a.1) * along.1) / length.max(1e-12);
             let part = part.clamp(0.0, 1.0);
             let (dx, dy) = (x - a.0 - part * along.0, y - a.1 - part * along.1);
@@ -34,31 +34,31 @@ impl Canvas {
     }
 
     /// Draws a filled circle.
-    pub(super) fn dot(&mut self, middle: (f64, f64), radius: f64, colour: [u8; 3]) {
-        self.line(middle, middle, 2.0 * radius, colour);
+    pub(super) fn dot(&mut self, middle: (f64, f64), radius: f64, color: [u8; 3]) {
+        self.line(middle, middle, 2.0 * radius, color);
     }
 
     /// Draws a filled box with sides along the axes.
-    pub(super) fn block(&mut self, from: (f64, f64), to: (f64, f64), colour: [u8; 3]) {
-        self.fill(colour, |x, y| x >= from.0 && x <= to.0 && y >= from.1 && y <= to.1);
+    pub(super) fn block(&mut self, from: (f64, f64), to: (f64, f64), color: [u8; 3]) {
+        self.fill(color, |x, y| x >= from.0 && x <= to.0 && y >= from.1 && y <= to.1);
     }
 
     /// Fills everything on or under the curve `y(x)`.
-    pub(super) fn under(&mut self, curve: impl Fn(f64) -> f64, colour: [u8; 3]) {
-        self.fill(colour, |x, y| y <= curve(x));
+    pub(super) fn under(&mut self, curve: impl Fn(f64) -> f64, color: [u8; 3]) {
+        self.fill(color, |x, y| y <= curve(x));
     }
 
     pub(super) fn frame(self) -> Frame {
         self.frame
     }
 
-    fn fill(&mut self, colour: [u8; 3], inside: impl Fn(f64, f64) -> bool) {
+    fn fill(&mut self, color: [u8; 3], inside: impl Fn(f64, f64) -> bool) {
         for (i, pixel) in self.frame.rgb.chunks_exact_mut(3).enumerate() {
             let (column, row) = ((i % WIDTH) as f64 + 0.5, (i / WIDTH) as f64 + 0.5);
             let x = self.middle.0 + (column - WIDTH as f64 / 2.0) / self.scale;
             let y = self.middle.1 - (row - HEIGHT as f64 / 2.0) / self.scale;
             if inside(x, y) {
-                pixel.copy_from_slice(&colour);
+                pixel.copy_from_slice(&color);
             }
         }
     }

@@ -37,7 +37,7 @@ pub(super) struct Settings<'a> {
 }
 
 /// Distribution of the environments of a pool over processes. Game `g` is in process `g % n`, so that
-/// every batch has work for all; its agents are neighbours. An environment of Gymnasium is a game of
+/// every batch has work for all; its agents are neighbors. An environment of Gymnasium is a game of
 /// one agent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placement {

@@ -9,7 +9,7 @@ environment's position in this process times 256, plus a command. The word FLUSH
 if every command since the last one succeeded, otherwise "!" and a message with the errors. Actions,
 observations, rewards and flags lie in the shared memory. The script ends when the pool closes its pipe.
 
-Each agent of a game of PettingZoo is one environment of the pool. The agents of a game are neighbours,
+Each agent of a game of PettingZoo is one environment of the pool. The agents of a game are neighbors,
 and the game takes a step when all of them have sent an action.
 """
 

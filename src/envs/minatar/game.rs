@@ -71,7 +71,7 @@ impl ActionSet {
     }
 }
 
-/// Channel of the observation: the name of what it shows, and its colour in images.
+/// Channel of the observation: the name of what it shows, and its color in images.
 pub type Channel = (&'static str, [u8; 3]);
 
 /// State and rules of one game. Only MinAtar's five games implement it.
@@ -224,11 +224,11 @@ impl<G: Game> Env for MinAtar<G> {
     fn render(&mut self) -> Option<Frame> {
         let mut cells = vec![0; SIZE as usize * SIZE as usize * G::CHANNELS.len()];
         self.observe(&mut cells);
-        let colours: Vec<[u8; 3]> = cells
+        let colors: Vec<[u8; 3]> = cells
             .chunks(G::CHANNELS.len())
             .map(|cell| cell.iter().rposition(|&on| on == 1).map_or([0; 3], |c| G::CHANNELS[c].1))
             .collect();
-        Some(Frame::of_cells(&colours, SIZE as usize))
+        Some(Frame::of_cells(&colors, SIZE as usize))
     }
 
     fn save(&self) -> Result<Vec<u8>> {

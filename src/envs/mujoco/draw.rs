@@ -25,7 +25,7 @@ pub(super) enum Shape {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Solid {
     pub(super) shape: Shape,
-    /// Position of its centre.
+    /// Position of its center.
     pub(super) at: Vec3,
     /// Axes in world coordinates: the columns of a row-major matrix.
     pub(super) axes: [f64; 9],
@@ -218,8 +218,8 @@ impl Placed<'_> {
         Some((t, outward(axes, normal)))
     }
 
-    /// Returns the colour at a point of the solid, `t` away from the camera. Squares that are too
-    /// far away to be distinguished fade into one colour.
+    /// Returns the color at a point of the solid, `t` away from the camera. Squares that are too
+    /// far away to be distinguished fade into one color.
     fn color(&self, point: Vec3, t: f64) -> Vec3 {
         let Solid { shape, at, axes, color } = self.solid;
         let Shape::Plane { square: Some(square), .. } = shape else { return *color };
@@ -231,7 +231,7 @@ impl Placed<'_> {
     }
 }
 
-/// Returns the colour along a ray: red, green, blue.
+/// Returns the color along a ray: red, green, blue.
 fn seen(scene: &[Placed<'_>], from: Vec3, ray: Vec3) -> Vec3 {
     let mut first: Option<(Hit, &Placed<'_>)> = None;
     for placed in scene {
@@ -258,7 +258,7 @@ fn seen(scene: &[Placed<'_>], from: Vec3, ray: Vec3) -> Vec3 {
     scale(placed.color(point, t), bright)
 }
 
-/// Draws an image of `side` rows of `side` pixels, each the mean of the colours at its corners.
+/// Draws an image of `side` rows of `side` pixels, each the mean of the colors at its corners.
 pub(super) fn draw(solids: &[Solid], camera: &Camera, side: usize) -> Frame {
     let scene: Vec<Placed<'_>> =
         solids.iter().map(|solid| Placed { solid, reach: solid.shape.reach() }).collect();

@@ -74,7 +74,7 @@ pub(super) fn observe(seen: &Seen<'_>, obs: &mut Vec<f64>) {
     obs.extend_from_slice(&seen.sim.cfrc_ext()[skip(6)..]);
 }
 
-/// Returns the centre of mass of the whole model along x.
+/// Returns the center of mass of the whole model along x.
 fn mass_center(sim: &Simulation<'_>) -> f64 {
     let (mass, position) = (sim.model.body_mass(), sim.xipos());
     let moment = mass.iter().zip(position.chunks_exact(3)).fold(0.0, |sum, (m, x)| sum + m * x[0]);

@@ -126,7 +126,7 @@ impl Library {
 
     fn load(path: &Path, models: PathBuf) -> Result<Library> {
         let shown = path.display();
-        // SAFETY: loading runs the library's initialisers; the file is the pinned one, by its
+        // SAFETY: loading runs the library's initializers; the file is the pinned one, by its
         // checksum.
         let library = unsafe { libloading::Library::new(path) }
             .map_err(|error| native(format!("{shown} cannot be loaded: {error}")))?;
@@ -474,7 +474,7 @@ fields! {
     /// Positions of the bodies' frames; like all fields below, as of the start of the last physics
     /// step.
     xpos: XPOS[3 nbody],
-    /// Positions of the bodies' centres of mass.
+    /// Positions of the bodies' centers of mass.
     xipos: XIPOS[3 nbody],
     /// Positions of the geoms, and their axes: row-major matrices.
     geom_xpos: GEOM_XPOS[3 ngeom],

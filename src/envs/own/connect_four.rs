@@ -115,15 +115,15 @@ impl Env for ConnectFour {
 
     fn render(&mut self) -> Option<Frame> {
         let State { own, other } = self.state;
-        // The colour of a disc is that of the player who made the first move, whoever moves next.
+        // The color of a disc is that of the player who made the first move, whoever moves next.
         let even = (own | other).count_ones() % 2 == 0;
         let (first, second) = if even { (own, other) } else { (other, own) };
-        let colour = |cell: usize| match (first >> cell & 1, second >> cell & 1) {
+        let color = |cell: usize| match (first >> cell & 1, second >> cell & 1) {
             (1, _) => [236, 200, 60],
             (_, 1) => [200, 60, 60],
             _ => [24, 40, 110],
         };
-        Some(Frame::of_cells(&(0..CELLS).map(colour).collect::<Vec<_>>(), COLUMNS))
+        Some(Frame::of_cells(&(0..CELLS).map(color).collect::<Vec<_>>(), COLUMNS))
     }
 
     fn save(&self) -> Result<Vec<u8>> {

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::spaces::{Bound, Space};
 use crate::trace::DType;
 
-/// Numbers of kinds of objects, colours and states that a cell of an observation encodes.
+/// Numbers of kinds of objects, colors and states that a cell of an observation encodes.
 const CODES: [usize; 3] = [11, 6, 3];
 const BITS: usize = CODES[0] + CODES[1] + CODES[2];
 
@@ -57,7 +57,7 @@ impl MiniGridOptions {
 ///
 /// Observation `bool[V, V, 20]`, where V is the size of the view: the output of MiniGrid's
 /// `OneHotPartialObsWrapper`, columns of the view first. Each cell has its kind of object (11), its
-/// colour (6) and its state (3). The agent is in the middle of the last row of its view, looks up,
+/// color (6) and its state (3). The agent is in the middle of the last row of its view, looks up,
 /// and does not see through walls. Actions: 0 turns left, 1 turns right, 2 moves forward; MiniGrid's
 /// pick up, drop, toggle and done, 3 to 6, have no effect here. The step to the matching object ends
 /// the episode with a reward of 1 - 0.9 steps / (5 size^2), the step to the other object with 0.
@@ -102,7 +102,7 @@ impl Cell {
         if ball { Cell::Ball } else { Cell::Key }
     }
 
-    /// MiniGrid's numbers of the kind of object, the colour and the state.
+    /// MiniGrid's numbers of the kind of object, the color and the state.
     fn code(self) -> [usize; 3] {
         match self {
             Cell::Empty => [1, 0, 0],
@@ -272,14 +272,14 @@ impl Env for MiniGridMemory {
 
     fn render(&mut self) -> Option<Frame> {
         let places = (0..self.size).flat_map(|y| (0..self.size).map(move |x| [x, y]));
-        let colour = |place: [i32; 2]| match self.cell(place) {
+        let color = |place: [i32; 2]| match self.cell(place) {
             _ if place == self.state.position => [200, 72, 72],
             Cell::Empty => [24; 3],
             Cell::Wall => [110; 3],
             Cell::Key => [200, 160, 60],
             Cell::Ball => [66, 158, 130],
         };
-        let mut cells: Vec<[u8; 3]> = places.map(colour).collect();
+        let mut cells: Vec<[u8; 3]> = places.map(color).collect();
         // The cell that the agent looks at.
         let [dx, dy] = DIRECTIONS[self.state.direction];
         let [x, y] = self.state.position;

@@ -168,13 +168,13 @@ impl Env for FrozenLake {
     }
 
     fn render(&mut self) -> Option<Frame> {
-        let colour = |cell: &u8| match cell {
+        let color = |cell: &u8| match cell {
             b'H' => [24, 48, 96],
             b'G' => [96, 200, 96],
             b'S' => [220, 236, 200],
             _ => [220, 236, 248],
         };
-        let mut cells: Vec<[u8; 3]> = self.cells.iter().map(colour).collect();
+        let mut cells: Vec<[u8; 3]> = self.cells.iter().map(color).collect();
         cells[self.state] = [224, 96, 64];
         Some(Frame::of_cells(&cells, self.columns))
     }

@@ -11,7 +11,7 @@ const SIZE: usize = 5;
 const ACTIONS: usize = 6;
 /// Row and column of the four stands: red, green, yellow, blue.
 const STANDS: [[usize; 2]; 4] = [[0, 0], [0, 4], [4, 0], [4, 3]];
-const COLOURS: [[u8; 3]; 4] = [[220, 60, 60], [60, 180, 60], [220, 200, 60], [60, 90, 220]];
+const COLORS: [[u8; 3]; 4] = [[220, 60, 60], [60, 180, 60], [220, 200, 60], [60, 90, 220]];
 /// Location of a passenger who is in the taxi.
 const ABOARD: usize = 4;
 
@@ -217,7 +217,7 @@ impl Env for Taxi {
                 if let Some(stand) = STANDS.iter().position(|&stand| stand == [row, column]) {
                     // The destination is bright, and so is the stand of a waiting passenger.
                     let bright = stand == place.destination || stand == place.passenger;
-                    cells[at] = COLOURS[stand].map(|c| if bright { c } else { c / 2 + 90 });
+                    cells[at] = COLORS[stand].map(|c| if bright { c } else { c / 2 + 90 });
                 }
                 if place.taxi == [row, column] {
                     let aboard = place.passenger == ABOARD;

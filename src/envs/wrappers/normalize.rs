@@ -1,4 +1,4 @@
-//! Normalisation of observations and rewards by running statistics.
+//! Normalization of observations and rewards by running statistics.
 
 use crate::envs::env::{Env, ObsMut, StepOutcome};
 use crate::envs::spec::EnvSpec;
@@ -9,12 +9,12 @@ use crate::trace::types::DType;
 use super::running::RunningMeanStd;
 use super::wrapped::{Wrapper, wrap};
 
-/// Options of the normalisation of observations.
+/// Options of the normalization of observations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NormalizeObservationOptions {
     /// Number added to the variance.
     pub epsilon: f64,
-    /// Largest absolute value of a normalised element; infinity for no limit, as in gymnasium.
+    /// Largest absolute value of a normalized element; infinity for no limit, as in gymnasium.
     pub clip: f64,
 }
 
@@ -25,14 +25,14 @@ impl Default for NormalizeObservationOptions {
     }
 }
 
-/// Options of the normalisation of rewards.
+/// Options of the normalization of rewards.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NormalizeRewardOptions {
     /// Discount of the return by whose standard deviation rewards are divided.
     pub gamma: f64,
     /// Number added to the variance.
     pub epsilon: f64,
-    /// Largest absolute value of a normalised reward; infinity for no limit, as in gymnasium.
+    /// Largest absolute value of a normalized reward; infinity for no limit, as in gymnasium.
     pub clip: f64,
 }
 
@@ -43,10 +43,10 @@ impl Default for NormalizeRewardOptions {
     }
 }
 
-/// Returns an error for invalid settings of a normaliser.
+/// Returns an error for invalid settings of a normalizer.
 fn check(name: &str, size: usize, gamma: f64, epsilon: f64, clip: f64) -> Result<()> {
     let problem = if size == 0 {
-        "there is nothing to normalise".into()
+        "there is nothing to normalize".into()
     } else if !(0.0..=1.0).contains(&gamma) {
         format!("gamma is {gamma}, expected 0 to 1")
     } else if !(epsilon >= 0.0 && epsilon.is_finite()) {
@@ -59,7 +59,7 @@ fn check(name: &str, size: usize, gamma: f64, epsilon: f64, clip: f64) -> Result
     Err(Error::Config(format!("{name}: {problem}")))
 }
 
-/// Normalises the observations of all rows of a pool's batches to mean 0 and variance 1, element by
+/// Normalizes the observations of all rows of a pool's batches to mean 0 and variance 1, element by
 /// element: gymnasium's vector wrapper `NormalizeObservation`.
 ///
 /// ```
@@ -86,7 +86,7 @@ pub struct ObservationNormalizer {
 }
 
 impl ObservationNormalizer {
-    /// Creates a normaliser for observations of `width` elements, at least one. Returns an error
+    /// Creates a normalizer for observations of `width` elements, at least one. Returns an error
     /// for invalid settings.
     pub fn new(
         width: usize,
@@ -96,7 +96,7 @@ impl ObservationNormalizer {
         Ok(ObservationNormalizer { stats: RunningMeanStd::new(width), options })
     }
 
-    /// Adds `rows` to the statistics, and normalises them with the updated statistics.
+    /// Adds `rows` to the statistics, and normalizes them with the updated statistics.
     ///
     /// # Panics
     /// If `rows` are not a whole number of observations.
@@ -106,7 +106,7 @@ impl ObservationNormalizer {
         self.apply(&rows)
     }
 
-    /// Normalises `rows` with the current statistics.
+    /// Normalizes `rows` with the current statistics.
     ///
     /// # Panics
     /// If `rows` are not a whole number of observations.
@@ -135,7 +135,7 @@ pub struct RewardNormalizer {
 }
 
 impl RewardNormalizer {
-    /// Creates a normaliser for `num_envs` environments, at least one. Returns an error for invalid
+    /// Creates a normalizer for `num_envs` environments, at least one. Returns an error for invalid
     /// settings.
     pub fn new(num_envs: usize, options: NormalizeRewardOptions) -> Result<RewardNormalizer> {
         check("NormalizeReward", num_envs, options.gamma, options.epsilon, options.clip)?;
@@ -146,7 +146,7 @@ impl RewardNormalizer {
         })
     }
 
-    /// Adds one step of every environment to the statistics, and normalises its rewards with the
+    /// Adds one step of every environment to the statistics, and normalizes its rewards with the
     /// updated statistics. As in gymnasium, a return is reset with the reward that ends an episode.
     ///
     /// # Panics
@@ -168,7 +168,7 @@ impl RewardNormalizer {
     }
 }
 
-/// Wrapper that normalises observations to mean 0 and variance 1, with separate statistics for each
+/// Wrapper that normalizes observations to mean 0 and variance 1, with separate statistics for each
 /// environment: gymnasium's `NormalizeObservation`, followed by CleanRL's limit.
 #[derive(Debug)]
 pub struct NormalizeObservation {
@@ -178,7 +178,7 @@ pub struct NormalizeObservation {
 }
 
 impl NormalizeObservation {
-    /// Wraps `env` and normalises its observations, as `f32`. Returns an error unless they are
+    /// Wraps `env` and normalizes its observations, as `f32`. Returns an error unless they are
     /// floats, and for invalid settings.
     pub fn wrap(env: Box<dyn Env>, options: NormalizeObservationOptions) -> Result<Box<dyn Env>> {
         let EnvSpec { id, observation, .. } = env.spec();
@@ -239,7 +239,7 @@ pub struct NormalizeReward {
 }
 
 impl NormalizeReward {
-    /// Wraps `env` and normalises its rewards. Returns an error for invalid settings.
+    /// Wraps `env` and normalizes its rewards. Returns an error for invalid settings.
     pub fn wrap(env: Box<dyn Env>, options: NormalizeRewardOptions) -> Result<Box<dyn Env>> {
         Ok(wrap(env, NormalizeReward { normalizer: RewardNormalizer::new(1, options)? }))
     }

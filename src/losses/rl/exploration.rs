@@ -62,10 +62,10 @@ pub fn add_dirichlet_noise(
     (1.0 - dirichlet_fraction) * prior + dirichlet_fraction * noise
 }
 
-/// Neighbours of points; built by [`knn_query`].
+/// Neighbors of points; built by [`knn_query`].
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct KnnQueryResult<T> {
-    /// Neighbours, the nearest first, `[points, neighbors, size]`.
+    /// Neighbors, the nearest first, `[points, neighbors, size]`.
     pub neighbors: T,
     /// Their positions, `i32[points, neighbors]`.
     pub neighbor_indices: T,
@@ -126,7 +126,7 @@ impl IntrinsicRewardState<Tensor> {
     ) -> IntrinsicRewardState<Tensor> {
         if num_neighbors > max_memory_size {
             let problem =
-                format!("{num_neighbors} neighbours do not fit a memory of {max_memory_size}");
+                format!("{num_neighbors} neighbors do not fit a memory of {max_memory_size}");
             fail_op("IntrinsicRewardState", problem);
         }
         let zeros = ops::zeros([num_neighbors, size], DType::F32);
@@ -143,7 +143,7 @@ impl IntrinsicRewardState<Tensor> {
 /// Parameters of [`episodic_memory_intrinsic_rewards`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EpisodicMemory {
-    /// Number of neighbours that are compared.
+    /// Number of neighbors that are compared.
     pub num_neighbors: usize,
     /// Factor of the rewards.
     pub reward_scale: f64,

@@ -154,7 +154,7 @@ pub fn double_q_learning(
     one_step_error(op, chosen(op, q_tm1, a_tm1), r_t, discount_t, best)
 }
 
-/// Computes errors that favour to repeat the action, `rlax.persistent_q_learning` (Bellemare et al.
+/// Computes errors that favor to repeat the action, `rlax.persistent_q_learning` (Bellemare et al.
 /// 2016).
 ///
 /// # Errors
@@ -222,7 +222,7 @@ pub fn q_lambda(
 /// Computes errors by Retrace, `rlax.retrace` (Munos et al. 2016).
 ///
 /// `pi_t: [time, .., actions]` are probabilities of the target policy, `mu_t` those of the actions
-/// taken under the behaviour policy. `eps`, 1e-8 in rlax, is added to the latter.
+/// taken under the behavior policy. `eps`, 1e-8 in rlax, is added to the latter.
 ///
 /// # Errors
 /// Ends the trace if an argument has another type, or if the shapes do not fit.

@@ -51,7 +51,7 @@ impl VTrace {
 /// Computes the errors of values by V-trace, `target - v_tm1`: `rlax.vtrace`, and with an `alpha`
 /// below 1 `rlax.leaky_vtrace`.
 ///
-/// `rho_tm1` are ratios of the probabilities of actions under the target and the behaviour policy.
+/// `rho_tm1` are ratios of the probabilities of actions under the target and the behavior policy.
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if the shapes differ.

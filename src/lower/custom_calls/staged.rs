@@ -61,7 +61,7 @@ impl Cuda {
         let load_error = |error: libloading::Error| {
             format!("NVIDIA's driver cannot be used: {}", dl_reason(&error))
         };
-        // SAFETY: the driver's initialisers run wherever a program uses a GPU; the functions have
+        // SAFETY: the driver's initializers run wherever a program uses a GPU; the functions have
         // these signatures in all versions of this ABI, which their names say.
         unsafe {
             let library = libloading::Library::new("libcuda.so.1").map_err(load_error)?;

@@ -70,7 +70,7 @@ pub struct Buffer {
     ty: TensorType,
 }
 
-// SAFETY: the C API's buffers are internally synchronised.
+// SAFETY: the C API's buffers are internally synchronized.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
@@ -466,7 +466,7 @@ pub struct Event {
     client: Client,
 }
 
-// SAFETY: the C API's events are internally synchronised.
+// SAFETY: the C API's events are internally synchronized.
 unsafe impl Send for Event {}
 // SAFETY: as above.
 unsafe impl Sync for Event {}

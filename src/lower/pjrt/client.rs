@@ -46,7 +46,7 @@ pub struct Device {
     raw: *mut ffi::Device,
 }
 
-// SAFETY: the client is internally synchronised, by the rules of the C API; devices are constant
+// SAFETY: the client is internally synchronized, by the rules of the C API; devices are constant
 // data of the client; the callbacks are a store for all threads.
 unsafe impl Send for Inner {}
 // SAFETY: as above.

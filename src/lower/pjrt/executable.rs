@@ -33,7 +33,7 @@ pub struct Executable {
 /// the call, as it does with cheap programs whose arguments are ready.
 const INLINE_RUNS: u8 = 8;
 
-// SAFETY: executables are internally synchronised, by the rules of the C API.
+// SAFETY: executables are internally synchronized, by the rules of the C API.
 unsafe impl Send for Executable {}
 // SAFETY: as above.
 unsafe impl Sync for Executable {}
@@ -476,7 +476,7 @@ impl Executable {
         })
     }
 
-    /// The program after the compiler's optimisations, and its format: in practice
+    /// The program after the compiler's optimizations, and its format: in practice
     /// `hlo_with_config`, a protocol buffer message.
     pub fn optimized_program(&self) -> Result<(String, Vec<u8>)> {
         let mut program = ffi::Program::zeroed();

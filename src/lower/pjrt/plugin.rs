@@ -73,7 +73,7 @@ impl Plugin {
     fn load_new(path: &Path) -> Result<Plugin> {
         let shown = path.display();
         hush();
-        // SAFETY: loading runs the library's initialisers. That is what the user asks for by
+        // SAFETY: loading runs the library's initializers. That is what the user asks for by
         // naming it, and there is no way to tell a plugin from another library before.
         let library = unsafe { libloading::Library::new(path) }.map_err(|error| {
             native(format!("{shown} cannot be loaded as a shared library: {}", dl_reason(&error)))
@@ -120,7 +120,7 @@ impl Plugin {
         let mut args = ffi::PluginInitializeArgs::zeroed();
         // SAFETY: the arguments are complete; this is the first call of this plugin.
         let error = unsafe { (plugin.functions.plugin_initialize)(&mut args) };
-        plugin.check(error, || format!("cannot initialise the PJRT plugin {shown}"))?;
+        plugin.check(error, || format!("cannot initialize the PJRT plugin {shown}"))?;
         plugin.attributes = plugin.read_attributes()?;
         Ok(plugin)
     }

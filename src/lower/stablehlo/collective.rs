@@ -115,7 +115,7 @@ impl Emitter<'_> {
         all.iter().flat_map(within).collect()
     }
 
-    /// Distance of the partitions that are neighbours along an axis of the mesh.
+    /// Distance of the partitions that are neighbors along an axis of the mesh.
     fn stride(&self, axis: Axis) -> usize {
         let after = self.options.mesh.iter().rev().take_while(|&&other| other != axis);
         after.map(|axis| axis.size()).product()

@@ -207,7 +207,7 @@ impl fmt::Display for Quoted<'_> {
 pub(super) struct Locations {
     numbers: HashMap<Loc, u32>,
     lines: Vec<Loc>,
-    /// Neighbouring equations mostly come from one line.
+    /// Neighboring equations mostly come from one line.
     last: Option<(Loc, u32)>,
 }
 

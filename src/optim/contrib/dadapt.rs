@@ -1,4 +1,4 @@
-//! Optimisers that estimate the distance to the solution: D-Adaptation and Prodigy.
+//! Optimizers that estimate the distance to the solution: D-Adaptation and Prodigy.
 
 use std::panic::Location;
 

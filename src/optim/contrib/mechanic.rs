@@ -9,10 +9,10 @@ use crate::trace::tensor::{at_line, fail_op, function};
 use crate::trace::{DType, Literal, Tensor, ops};
 use crate::tree::{self, Tree};
 
-/// Optimiser whose learning rate is tuned; built by [`mechanize`].
+/// Optimizer whose learning rate is tuned; built by [`mechanize`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mechanic<O> {
-    /// Optimiser whose updates are scaled.
+    /// Optimizer whose updates are scaled.
     pub base_optimizer: O,
     /// Weight decay, relative to the norms of gradients and parameters.
     pub weight_decay: f64,
@@ -28,7 +28,7 @@ pub struct Mechanic<O> {
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = M, nested = S)]
 pub struct MechanicState<T, M, S> {
-    /// State of the base optimiser.
+    /// State of the base optimizer.
     pub base_optimizer_state: S,
     /// Number of updates made, `i32`.
     pub count: T,

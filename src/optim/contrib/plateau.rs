@@ -47,7 +47,7 @@ pub struct ReduceOnPlateauState<T> {
 /// `optax.contrib.reduce_on_plateau`. Defaults: a factor of 0.1 after 10 values, a `rtol` of 1e-4, no
 /// `atol`, no cooldown, each value for itself, no least scale.
 ///
-/// It needs the value of the function, so that it is called after an optimiser and is not part of a
+/// It needs the value of the function, so that it is called after an optimizer and is not part of a
 /// chain.
 pub fn reduce_on_plateau() -> ReduceOnPlateau {
     ReduceOnPlateau {

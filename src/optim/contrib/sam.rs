@@ -31,9 +31,9 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for Normalize {
 /// Sharpness-aware minimization; built by [`sam`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sam<O, A> {
-    /// Optimiser of the parameters.
+    /// Optimizer of the parameters.
     pub optimizer: O,
-    /// Optimiser whose updates, with the opposite sign, move to where gradients are taken.
+    /// Optimizer whose updates, with the opposite sign, move to where gradients are taken.
     pub adv_optimizer: A,
     /// Number of gradients for each update, of which the last one is that of `optimizer`.
     pub sync_period: usize,
@@ -47,9 +47,9 @@ pub struct Sam<O, A> {
 pub struct SamState<T, M, S, A> {
     /// Number of gradients since the last update, `i32`.
     pub steps_since_sync: T,
-    /// State of the optimiser of the parameters.
+    /// State of the optimizer of the parameters.
     pub opt_state: S,
-    /// State of the other optimiser.
+    /// State of the other optimizer.
     pub adv_state: A,
     /// Parameters after the last update.
     pub cache: M,

@@ -13,12 +13,12 @@ use crate::trace::tensor::{at_line, function};
 use crate::trace::{Tensor, ops};
 use crate::tree::{self, Tree};
 
-/// Optimiser without a schedule; built by [`schedule_free`].
+/// Optimizer without a schedule; built by [`schedule_free`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduleFree<O> {
-    /// Optimiser of the points `z`.
+    /// Optimizer of the points `z`.
     pub base_optimizer: O,
-    /// Learning rate of the base optimiser, which weighs the average.
+    /// Learning rate of the base optimizer, which weighs the average.
     pub learning_rate: Schedule,
     /// Interpolation between the average, at 1, and `z`, at 0, where gradients are taken.
     pub b1: f64,
@@ -38,13 +38,13 @@ pub struct ScheduleFreeState<T, M, S> {
     pub step_count: T,
     /// Largest learning rate so far.
     pub max_lr: T,
-    /// State of the base optimiser.
+    /// State of the base optimizer.
     pub base_optimizer_state: S,
-    /// Points that the base optimiser moves.
+    /// Points that the base optimizer moves.
     pub z: M,
 }
 
-/// Wraps an optimiser so that it needs no decreasing schedule: `optax.contrib.schedule_free`
+/// Wraps an optimizer so that it needs no decreasing schedule: `optax.contrib.schedule_free`
 /// (Defazio et al. 2024). `learning_rate` is that of `base_optimizer`. Defaults: 0.9, 2.
 ///
 /// The parameters are those at which gradients are taken; [`schedule_free_eval_params`] gives those to
@@ -91,7 +91,7 @@ pub fn schedule_free_sgd(
     schedule_free(chain((add_decayed_weights(weight_decay), sgd(rate.clone()))), rate)
 }
 
-/// Optimiser inside of [`schedule_free_adamw`].
+/// Optimizer inside of [`schedule_free_adamw`].
 pub type ScheduleFreeAdamwBase =
     Chain<(ScaleByRms, AddDecayedWeights, ScaleByLearningRate<Schedule>)>;
 

@@ -1,4 +1,4 @@
-//! Optimisers of `optax.contrib`, the zoom line search and microbatches against optax;
+//! Optimizers of `optax.contrib`, the zoom line search and microbatches against optax;
 //! `tests/fixtures/optim/contrib.py` generates the fixture.
 
 use super::super::contrib::*;

@@ -1,4 +1,4 @@
-//! Fifty steps of each transformation and optimiser against optax, within a `scan`;
+//! Fifty steps of each transformation and optimizer against optax, within a `scan`;
 //! `tests/fixtures/optim/make.py` generates the fixtures.
 
 use super::super::*;

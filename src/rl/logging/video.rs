@@ -192,8 +192,8 @@ fn beside<'a>(frame: &'a Frame, rows: &[&[f32]]) -> (usize, usize, Cow<'a, [u8]>
     for (row, line) in rgb.chunks_exact(3 * width).enumerate() {
         pixels[3 * whole * row..][..3 * width].copy_from_slice(line);
     }
-    let mut paint = |x: usize, y: usize, colour: [u8; 3]| {
-        pixels[3 * (whole * y + x)..][..3].copy_from_slice(&colour);
+    let mut paint = |x: usize, y: usize, color: [u8; 3]| {
+        pixels[3 * (whole * y + x)..][..3].copy_from_slice(&color);
     };
     let strip = height / rows.len();
     for (k, values) in rows.iter().enumerate().filter(|_| strip >= 4) {
@@ -211,11 +211,11 @@ fn beside<'a>(frame: &'a Frame, rows: &[&[f32]]) -> (usize, usize, Cow<'a, [u8]>
                 continue;
             };
             let (a, b) = (level(value), level(0.0));
-            let colour = if value == best { HIGHEST } else { BAR };
+            let color = if value == best { HIGHEST } else { BAR };
             // Bars that are wide enough are separated by a gap.
             let gap = panel / values.len() > 4 && (x + 1) * values.len() / (panel - 4) != place;
             for y in (a.min(b)..=a.max(b)).filter(|_| !gap) {
-                paint(width + 2 + x, y, colour);
+                paint(width + 2 + x, y, color);
             }
             paint(width + 2 + x, b, ZERO);
         }
@@ -258,11 +258,11 @@ mod tests {
         let picture = frame(7);
         let (width, height, pixels) = beside(&picture, &[&[1.0, 2.0, f32::NAN, -1.0]]);
         assert_eq!((width, height), (32, 32));
-        let colour = |x: usize, y: usize| -> [u8; 3] {
+        let color = |x: usize, y: usize| -> [u8; 3] {
             pixels[3 * (width * y + x)..][..3].try_into().unwrap()
         };
-        assert_eq!(colour(3, 3), [7; 3]);
-        let column = |x: usize| (0..height).map(|y| colour(x, y)).collect::<Vec<_>>();
+        assert_eq!(color(3, 3), [7; 3]);
+        let column = |x: usize| (0..height).map(|y| color(x, y)).collect::<Vec<_>>();
         let heights: Vec<usize> = [18, 21, 24, 27]
             .map(|x| column(x).iter().filter(|&&c| c == BAR || c == HIGHEST).count())
             .to_vec();

@@ -1,4 +1,4 @@
-//! Human-normalised scores of Atari games.
+//! Human-normalized scores of Atari games.
 
 /// Game, score of a random policy, score of a human tester: 57 games, from the tables of Wang et al.
 /// 2016 ("Dueling Network Architectures for Deep Reinforcement Learning"), which DQN Zoo repeats.
@@ -62,7 +62,7 @@ const ATARI: [(&str, f64, f64); 57] = [
     ("Zaxxon", 32.5, 9173.3),
 ];
 
-/// Returns the human-normalised score `(score - random) / (human - random)` of an Atari game, named
+/// Returns the human-normalized score `(score - random) / (human - random)` of an Atari game, named
 /// as in EnvPool (`Pong-v5`) or in Gymnasium (`gymnasium:ALE/Pong-v5`); `None` for environments
 /// without published scores.
 pub fn human_normalized_score(env_id: &str, score: f64) -> Option<f64> {

@@ -78,17 +78,17 @@ fn chart(path: &Path, sweep: &Sweep, lines: &[Line]) -> std::result::Result<(), 
         .x_label_formatter(&label)
         .draw()?;
     for (k, (name, points)) in lines.iter().enumerate() {
-        let colour = Palette99::pick(k).to_rgba();
+        let color = Palette99::pick(k).to_rgba();
         let upper = points.iter().map(|(x, mean, std)| (place(*x), mean + std));
         let lower = points.iter().rev().map(|(x, mean, std)| (place(*x), mean - std));
         let outline: Vec<(f64, f64)> = upper.chain(lower).collect();
-        chart.draw_series([Polygon::new(outline, colour.mix(0.2).filled())])?;
+        chart.draw_series([Polygon::new(outline, color.mix(0.2).filled())])?;
         let line = || points.iter().map(|(x, mean, _)| (place(*x), *mean));
-        chart.draw_series(line().map(|point| Circle::new(point, 3, colour.filled())))?;
-        let series = chart.draw_series(LineSeries::new(line(), colour.stroke_width(2)))?;
+        chart.draw_series(line().map(|point| Circle::new(point, 3, color.filled())))?;
+        let series = chart.draw_series(LineSeries::new(line(), color.stroke_width(2)))?;
         if !name.is_empty() {
             series.label(name).legend(move |(x, y)| {
-                PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2))
+                PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2))
             });
         }
     }

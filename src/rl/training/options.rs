@@ -37,7 +37,7 @@ pub enum ImageNetwork {
 }
 
 /// Element type in which the encoder of an image network computes: flax's `dtype`. Parameters,
-/// losses and the optimiser are f32.
+/// losses and the optimizer are f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ComputeDtype {
@@ -99,7 +99,7 @@ pub struct RunOptions {
     /// Upload the saved model to the Hugging Face Hub, by the package huggingface_hub
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub upload_model: bool,
-    /// User or organisation on the Hugging Face Hub
+    /// User or organization on the Hugging Face Hub
     #[arg(long, default_value = "")]
     pub hf_entity: String,
 

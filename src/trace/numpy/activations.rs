@@ -140,7 +140,7 @@ impl Tensor {
         if !self.dtype().is_float() {
             fail_op("standardize", format!("takes floats, and was given {}", self.ty()));
         }
-        let centred = self - self.mean_keepdims(axis);
-        centred * (self.var_keepdims(axis) + epsilon).rsqrt()
+        let centered = self - self.mean_keepdims(axis);
+        centered * (self.var_keepdims(axis) + epsilon).rsqrt()
     }
 }

@@ -42,7 +42,7 @@ fn bits_of(op: &str, x: Tensor) -> Tensor {
 fn count_ones(x: Tensor) -> Tensor {
     let width = 8 * x.dtype().size() as u32;
     let ones = u64::MAX >> (64 - width);
-    // Sums of neighbouring bits, pairs and nibbles; then of bytes, at the top of a product.
+    // Sums of neighboring bits, pairs and nibbles; then of bytes, at the top of a product.
     let x = x - ((x >> 1) & (ones / 3));
     let x = (x & (ones / 15 * 3)) + ((x >> 2) & (ones / 15 * 3));
     let x = (x + (x >> 4)) & (ones / 255 * 15);

@@ -76,7 +76,7 @@ pub fn bessel_jn(z: Tensor, v: usize, n_iter: usize) -> Tensor {
     }
     at_line(Location::caller(), || {
         let _ = epsilon("bessel_jn", z);
-        // Ratios of neighbouring orders, and the sum J0 + 2 J2 + 2 J4 + .. = 1 in units of the order.
+        // Ratios of neighboring orders, and the sum J0 + 2 J2 + 2 J4 + .. = 1 in units of the order.
         let step = |(ratio, sum): (Tensor, Tensor), n: Tensor| {
             let ratio = 1.0 / (n * 2.0 / z - ratio);
             let weight = 2.0 - (n - 1.0).modulo(2.0) * 2.0;

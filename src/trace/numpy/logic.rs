@@ -1,4 +1,4 @@
-//! Comparisons within a tolerance, signs, neighbours, and elementwise functions of numbers.
+//! Comparisons within a tolerance, signs, neighbors, and elementwise functions of numbers.
 
 use std::f64::consts::{LN_2, PI};
 use std::panic::Location;

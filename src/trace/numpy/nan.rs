@@ -61,9 +61,9 @@ impl Tensor {
             let list = list(&axes);
             let count = counted.sum_keepdims(&list[..]);
             let mean = x.without_nan(0.0).sum_keepdims(&list[..]) / count;
-            let centred = where_(there, x - mean, zeros_like(x));
+            let centered = where_(there, x - mean, zeros_like(x));
             let left = counted.sum(&list[..]) - ddof as f64;
-            let variance = centred.square().sum(&list[..]) / left;
+            let variance = centered.square().sum(&list[..]) / left;
             where_(left.gt(0.0), variance, full_like(variance, f64::NAN)).to(dtype)
         })
     }
@@ -163,8 +163,8 @@ impl Tensor {
         at_line(Location::caller(), || {
             let rows = self.to_inexact().atleast_2d();
             let count = rows.dim(1) as f64 - ddof as f64;
-            let centred = rows - rows.mean_keepdims(1);
-            let products = centred.matmul(centred.t()) / count;
+            let centered = rows - rows.mean_keepdims(1);
+            let products = centered.matmul(centered.t()) / count;
             if self.rank() == 2 && rows.dim(0) > 1 { products } else { products.reshape([]) }
         })
     }

@@ -79,7 +79,7 @@ fn shift_of(z: Tensor, last: Tensor, exceptional: Tensor) -> Tensor {
     where_(exceptional, d + (c.abs() * 0.75).to(z.dtype()), d - step)
 }
 
-/// One step of the QR algorithm with this shift: rotations of neighbouring rows and columns, each of
+/// One step of the QR algorithm with this shift: rotations of neighboring rows and columns, each of
 /// which moves the element below the subdiagonal that the one before has made one place down.
 fn qr_step(z: Tensor, window: Window, shift: Tensor) -> Tensor {
     let (m, n, dtype) = (z.dim(0), z.dim(1), z.dtype());

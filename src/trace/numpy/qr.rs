@@ -19,7 +19,7 @@ pub fn qr(a: Tensor) -> (Tensor, Tensor) {
     })
 }
 
-/// Many columns are orthonormalised in blocks of this many, so that most of the work is in products
+/// Many columns are orthonormalized in blocks of this many, so that most of the work is in products
 /// of matrices.
 const BLOCK: usize = 32;
 

@@ -220,7 +220,7 @@ impl Tensor {
         })
     }
 
-    /// `jnp.ediff1d`: the differences of neighbours in row-major order.
+    /// `jnp.ediff1d`: the differences of neighbors in row-major order.
     #[track_caller]
     pub fn ediff1d(self) -> Tensor {
         let _scope = function("ediff1d");

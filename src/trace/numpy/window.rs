@@ -18,9 +18,9 @@ pub struct WindowOptions {
     pub strides: Axes,
     /// Padding before and after; negative amounts cut off.
     pub padding: SmallVec<[(i64, i64); 4]>,
-    /// Distance between neighbours of the tensor (1: dense).
+    /// Distance between neighbors of the tensor (1: dense).
     pub base_dilation: Axes,
-    /// Distance between neighbours in a window (1: dense).
+    /// Distance between neighbors in a window (1: dense).
     pub window_dilation: Axes,
 }
 

@@ -38,9 +38,9 @@ pub struct ConvDims {
     pub strides: Axes,
     /// Zeros put before and after (negative: cut off), per spatial axis.
     pub padding: SmallVec<[(i64, i64); 2]>,
-    /// Distance between neighbours of `lhs` (1: dense), per spatial axis.
+    /// Distance between neighbors of `lhs` (1: dense), per spatial axis.
     pub lhs_dilation: Axes,
-    /// Distance between neighbours of the kernel (1: dense), per spatial axis.
+    /// Distance between neighbors of the kernel (1: dense), per spatial axis.
     pub rhs_dilation: Axes,
     /// Number of groups of features.
     pub feature_groups: usize,

@@ -22,9 +22,9 @@ pub struct ConvGeneralDilated {
     pub window_strides: Vec<usize>,
     /// Padding of the input. Named padding is allowed only if `lhs_dilation` is 1.
     pub padding: Padding,
-    /// Distance between neighbours of the input, per spatial axis; all 1 if empty.
+    /// Distance between neighbors of the input, per spatial axis; all 1 if empty.
     pub lhs_dilation: Vec<usize>,
-    /// Distance between neighbours of the kernel, per spatial axis; all 1 if empty.
+    /// Distance between neighbors of the kernel, per spatial axis; all 1 if empty.
     pub rhs_dilation: Vec<usize>,
     /// Layouts of the input, the kernel and the result, such as `["NHWC", "HWIO", "NHWC"]`: `N`
     /// is the batch, `C` the features; `O` and `I` are the kernel's output and input features; all
@@ -117,12 +117,12 @@ pub fn conv_general_dilated(lhs: Tensor, rhs: Tensor, args: &ConvGeneralDilated)
 /// The arguments of [`conv_transpose`] besides its operands, with JAX's names and defaults.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ConvTranspose {
-    /// Distance between the input's neighbours after spreading, per spatial axis; all 1 if empty.
+    /// Distance between the input's neighbors after spreading, per spatial axis; all 1 if empty.
     pub strides: Vec<usize>,
     /// [`Padding::Same`] and [`Padding::Valid`] are those of the forward convolution; explicit
     /// amounts are those of this one, unless `use_consistent_padding`.
     pub padding: Padding,
-    /// Distance between neighbours of the kernel, per spatial axis; all 1 if empty.
+    /// Distance between neighbors of the kernel, per spatial axis; all 1 if empty.
     pub rhs_dilation: Vec<usize>,
     /// As [`ConvGeneralDilated::dimension_numbers`]; `None` is `["NHWC", "HWIO", "NHWC"]`, with as
     /// many spatial axes as there are.

@@ -183,8 +183,8 @@ impl Tensor {
         let shape = self.shape();
         let (x, dtype, count) = self.to_average(&axes);
         let mean = x.reduce(ReduceOp::Sum, axes.clone()) / count as f64;
-        let centred = x - mean.keep_axes(&shape, &axes);
-        let sum = centred.squared_size().reduce(ReduceOp::Sum, axes);
+        let centered = x - mean.keep_axes(&shape, &axes);
+        let sum = centered.squared_size().reduce(ReduceOp::Sum, axes);
         let variance = (sum / (count as f64 - ddof as f64)).to(dtype.real());
         if ddof < count {
             return variance;

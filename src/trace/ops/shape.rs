@@ -323,7 +323,7 @@ impl Tensor {
         self.pad_interior(low, high, &interior, value)
     }
 
-    /// [`Tensor::pad`], with `interior` elements between neighbours as well, per axis.
+    /// [`Tensor::pad`], with `interior` elements between neighbors as well, per axis.
     #[track_caller]
     pub fn pad_interior(self, low: &[i64], high: &[i64], interior: &[usize], value: f64) -> Tensor {
         let _scope = function("pad_interior");

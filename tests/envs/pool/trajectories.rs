@@ -181,7 +181,7 @@ fn seeds_do_not_collide() {
             }
         }
     }
-    // Neighbours look unrelated: about half of the 128 bits differ.
+    // Neighbors look unrelated: about half of the 128 bits differ.
     for env in 0..100 {
         let differing = (seeds(0, 0, 0, env).0 ^ seeds(0, 0, 0, env + 1).0).count_ones();
         assert!((32..96).contains(&differing), "{differing}");

@@ -51,7 +51,7 @@ pub const FUNCTIONS: &[Function] = &[
     ("straight_through", |x| vec![x[0] + (x[0].round() - x[0]).stop_gradient()]),
     // Reductions and order.
     ("variance", |x| vec![x[0].var(-1), x[0].std(0), x[0].var(..), x[0].mean(-1)]),
-    ("normalised", |x| vec![(x[0] - x[0].mean(..)) / (x[0].std(..) + 1e-8)]),
+    ("normalized", |x| vec![(x[0] - x[0].mean(..)) / (x[0].std(..) + 1e-8)]),
     ("cumulative_sum", |x| vec![x[0].cumsum(0), x[0].cumsum(1)]),
     ("cumulative_product", |x| {
         let step = |c: Tensor, x: Tensor| (c * x, c * x);

@@ -1,4 +1,4 @@
-//! Networks, distributions, losses, optimisers.
+//! Networks, distributions, losses, optimizers.
 
 use podracer::optim::{self, Adam};
 use podracer::trace::control::{ScanOptions, scan, scan_with};
@@ -236,7 +236,7 @@ pub const FUNCTIONS: &[Function] = &[
         vec![actor, -(alpha * (x[0].stop_gradient() - 2.0)).mean(..)]
     }),
     ("huber", |x| vec![huber(x[0])]),
-    // Optimisers.
+    // Optimizers.
     ("adam_step", |x| {
         let loss = |p: &[Tensor]| {
             let y = (x[0].matmul(p[0]) + p[1]).tanh().matmul(p[2]) + p[3];

@@ -1,4 +1,4 @@
-//! Normalisation, linear layers, embeddings and dropout.
+//! Normalization, linear layers, embeddings and dropout.
 
 use podracer::nn::{
     BatchNorm, BatchRenorm, BatchRenormStats, BatchStats, Conv2d, Dense, DenseGeneral, Dropout,

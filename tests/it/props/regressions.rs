@@ -163,7 +163,7 @@ fn convolutions_and_products_of_constant_integers() {
     );
 }
 
-/// The compiler merges neighbours, and then their shapes do not fit.
+/// The compiler merges neighbors, and then their shapes do not fit.
 #[test]
 fn bitcasts_to_one_width_after_another() {
     regression(

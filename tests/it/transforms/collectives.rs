@@ -114,7 +114,7 @@ pub const FUNCTIONS: &[AxisFunction] = &[
         vec![psum(ones([3], F32), i) * x[0], two + x[0].sin()]
     }),
     ("sum_of_sums", |i, x| vec![(psum(psum(x[0], i).square() * x[0], i) * 0.01).sin()]),
-    ("normalised_over_members", |i, x| {
+    ("normalized_over_members", |i, x| {
         let mean = pmean(x[0].mean(0), i);
         let var = pmean((x[0] - mean).square().mean(0), i);
         vec![(x[0] - mean) * (var + 1e-2).rsqrt() * x[1]]

@@ -175,7 +175,7 @@ impl Drop for Handle {
     }
 }
 
-/// The windows of a convolution, one entry a spatial axis. Distances between neighbours are from 1.
+/// The windows of a convolution, one entry a spatial axis. Distances between neighbors are from 1.
 pub(super) struct Windows<'a> {
     pub strides: &'a [i64],
     pub dilations: &'a [i64],
@@ -223,7 +223,7 @@ impl Library {
                 .into(),
         };
         let shown = path.display();
-        // SAFETY: loading runs the library's initialisers; the file is the pinned one, by its
+        // SAFETY: loading runs the library's initializers; the file is the pinned one, by its
         // checksum.
         let library = unsafe { libloading::Library::new(path) }
             .map_err(|error| native(format!("{shown} cannot be loaded: {error}")))?;
@@ -489,7 +489,7 @@ impl Library {
 
 impl Windows<'_> {
     fn arguments(&self) -> [Dims; 4] {
-        // The library counts the elements between neighbours.
+        // The library counts the elements between neighbors.
         let between: Vec<i64> = self.dilations.iter().map(|dilation| dilation - 1).collect();
         [dims(self.strides), dims(&between), dims(self.low), dims(self.high)]
     }
