@@ -63,7 +63,7 @@ pub use matrices::{
 };
 pub use nonsymmetric::{eig, eigvals};
 pub use polynomial::{
-    poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval,
+    poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval, roots,
 };
 pub use probability::{
     boxcox, boxcox1p, dawsn, entr, erfcx, kl_div, log_ndtr, logit, ndtr, ndtri, rel_entr, xlog1py,

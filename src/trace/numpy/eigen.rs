@@ -33,6 +33,21 @@ pub(super) fn epsilon(dtype: DType) -> f64 {
     if dtype.real() == DType::F64 { f64::EPSILON } else { f32::EPSILON.into() }
 }
 
+/// `a` divided by a power of 2 near its largest element, and this power. Squares of the elements neither
+/// overflow nor vanish then, and no bit of them changes. The power is 1 if all are zeros, if one is not
+/// finite, and for types other than f32, f64, c64 and c128.
+pub(super) fn scaled(a: Tensor) -> (Tensor, Tensor) {
+    let size = a.real().abs().maximum(a.imag().abs()).max(..);
+    let (bits, exponent) = match size.dtype() {
+        DType::F64 => (DType::I64, constant(0x7ff0i64 << 48)),
+        DType::F32 => (DType::I32, constant(0x7f80_0000i32)),
+        _ => return (a, ones_like(size)),
+    };
+    let power = (size.bitcast(bits) & exponent).bitcast(size.dtype());
+    let power = where_(power.gt(0.0) & size.is_finite(), power, 1.0);
+    (a / power.to(a.dtype()), power)
+}
+
 /// The cosine and the sine, of the smaller angle, that make `b` of `[[a, b], [b*, d]]` zero. The sine
 /// has the phase of `b`.
 fn rotation(a: Tensor, b: Tensor, d: Tensor) -> (Tensor, Tensor) {
@@ -91,6 +106,7 @@ fn eigh_by_rotations(a: Tensor) -> (Tensor, Tensor) {
     // Rows and columns of zeros have no rotations.
     let rows = n.next_multiple_of(2);
     let missing = (rows - n) as i64;
+    let (a, power) = scaled(a);
     let full = a.pad(&[0, 0], &[missing, missing], 0.0);
     let scale = full.norm();
     let off_diagonal = |a: Tensor| (a * (1.0 - eye(rows, dtype))).norm();
@@ -117,7 +133,7 @@ fn eigh_by_rotations(a: Tensor) -> (Tensor, Tensor) {
     let (values, vectors) = (a.diagonal().real().slice_axis(0, 0, n), v.slice_axis(0, 0, n));
     let order = values.argsort(0);
     let vectors = adjoint(vectors.slice_axis(1, 0, n));
-    (reordered(values, order, 0), reordered(vectors, order, 1))
+    (reordered(values, order, 0) * power, reordered(vectors, order, 1))
 }
 
 /// [`eigh_by_rotations`] with its derivative in closed form, for different eigenvalues (Giles 2008).
@@ -213,6 +229,7 @@ fn completed(u: Tensor, columns: usize) -> Tensor {
 /// 1958). `k` is `m` if `full`, else `n`.
 fn svd_of_tall(a: Tensor, full: bool) -> (Tensor, Tensor, Tensor) {
     let (m, n, dtype) = (a.dim(0), a.dim(1), a.dtype());
+    let (a, power) = scaled(a);
     let rows = n.next_multiple_of(2).max(2);
     // From here on the columns are rows, which are contiguous.
     let columns = a.t().pad(&[0, 0], &[(rows - n) as i64, 0], 0.0);
@@ -252,7 +269,7 @@ fn svd_of_tall(a: Tensor, full: bool) -> (Tensor, Tensor, Tensor) {
     let known = s.gt(least) & s.gt(0.0);
     let unit = x / where_(known, s, 1.0).expand_dims(1).to(dtype);
     let u = where_(known.expand_dims(1), unit, 0.0).t();
-    (completed(u, if full { m } else { n }), s, vt)
+    (completed(u, if full { m } else { n }), s * power, vt)
 }
 
 fn svd_by_rotations(a: Tensor, full: bool) -> (Tensor, Tensor, Tensor) {

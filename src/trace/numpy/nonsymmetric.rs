@@ -4,7 +4,9 @@
 
 use std::panic::Location;
 
-use super::eigen::{adjoint, epsilon, householder, product, reflected, sign_of};
+use num_complex::Complex;
+
+use super::eigen::{adjoint, epsilon, householder, product, reflected, scaled, sign_of};
 use super::linalg::{batch_of, for_each, lu_of_matrix, lu_solve};
 use crate::trace::control::{fori_loop, while_loop};
 use crate::trace::custom::custom_jvp;
@@ -14,9 +16,9 @@ use crate::trace::ops::{
 use crate::trace::tensor::{Tensor, at_line, function};
 use crate::trace::types::DType;
 
-/// Steps of the QR algorithm, for each row of the matrix, after which the iteration ends in any case:
-/// LAPACK's number. Most matrices need 2 to 3.
-const MAX_STEPS: usize = 30;
+/// Maximum number of QR steps for each row, of at least ten rows: LAPACK's number in `zlahqr`. Most
+/// matrices need 2 to 3.
+const MAX_STEPS_PER_ROW: usize = 30;
 
 /// Steps without a new eigenvalue after which one step has an exceptional shift.
 const EXCEPTIONAL: i32 = 10;
@@ -42,7 +44,7 @@ struct Window {
 
 /// `z`, whose first rows are a Hessenberg matrix, with zeros for the elements of the subdiagonal that
 /// are rounding, and the last block between such zeros.
-fn deflated(z: Tensor) -> (Tensor, Window) {
+fn deflate(z: Tensor) -> (Tensor, Window) {
     let n = z.dim(1);
     let h = z.slice_axis(0, 0, n);
     let diagonal = h.diagonal().abs();
@@ -112,16 +114,16 @@ fn schur(a: Tensor, vectors: bool) -> (Tensor, Tensor) {
     let (h, q) = hessenberg(a);
     let z = if vectors { concatenate(&[h, q], 0) } else { h };
     type State = (Tensor, Tensor, Tensor, (Tensor, Tensor));
-    let step = |(count, stuck, z, (first, last)): State| {
-        let exceptional = (stuck % EXCEPTIONAL).eq(EXCEPTIONAL - 1);
+    let step = |(count, steps_since_deflation, z, (first, last)): State| {
+        let exceptional = (steps_since_deflation % EXCEPTIONAL).eq(EXCEPTIONAL - 1);
         let z = qr_step(z, Window { first, last }, shift_of(z, last, exceptional));
-        let (z, window) = deflated(z);
-        let stuck = where_(window.last.eq(last), stuck + 1, 0);
-        (count + 1, stuck, z, (window.first, window.last))
+        let (z, window) = deflate(z);
+        let steps_since_deflation = where_(window.last.eq(last), steps_since_deflation + 1, 0);
+        (count + 1, steps_since_deflation, z, (window.first, window.last))
     };
-    let max_steps = i32::try_from(MAX_STEPS.saturating_mul(n)).unwrap_or(i32::MAX);
+    let max_steps = i32::try_from(MAX_STEPS_PER_ROW.saturating_mul(n.max(10))).unwrap_or(i32::MAX);
     let continues = |(count, _, _, (_, last)): State| count.lt(max_steps) & last.ge(0);
-    let (z, window) = deflated(z);
+    let (z, window) = deflate(z);
     // The iteration would not converge with NaN or infinity.
     let finite = a.is_finite().all(..);
     let last = where_(finite, window.last, -1);
@@ -132,7 +134,7 @@ fn schur(a: Tensor, vectors: bool) -> (Tensor, Tensor) {
 
 /// The eigenvectors of an upper triangular matrix, columns, by substitution for all of them at once.
 /// Close eigenvalues are moved apart as LAPACK does.
-fn vectors_of_triangle(t: Tensor) -> Tensor {
+fn triangular_eigenvectors(t: Tensor) -> Tensor {
     let (n, dtype) = (t.dim(0), t.dtype());
     let values = t.diagonal();
     let least = t.norm() * epsilon(dtype);
@@ -146,37 +148,41 @@ fn vectors_of_triangle(t: Tensor) -> Tensor {
         let known = product(strict.dynamic_index_clamped(0, row), x) / distance;
         let found = where_(numbers.gt(row), known, 0.0);
         let x = x.dynamic_update_index_clamped(0, row, where_(numbers.eq(row), 1.0, found));
-        // Vectors of matrices that lack some grow beyond all bounds.
+        // Without this, vectors of defective matrices overflow.
         x / found.abs().maximum(1.0).to(dtype)
     };
     fori_loop(0, n, step, zeros_like(t))
 }
 
-/// Vectors of norm 1, columns, whose largest elements are real and positive.
+/// Scales columns to norm 1 and rotates their phases so that the largest elements are real and positive.
 fn normalized(v: Tensor) -> Tensor {
     let v = v / v.norm_along(2.0, 0).expand_dims(0).to(v.dtype());
     let largest = v.abs().argmax(0).expand_dims(0);
     v * sign_of(v.take_along_axis_mode(largest, 0, IndexMode::Clip)).conj()
 }
 
-/// Eigenvalues, and eigenvectors if `vectors`, of a complex matrix; NaN where there are none.
-fn by_qr_steps(a: Tensor, vectors: bool) -> Vec<Tensor> {
+/// Eigenvalues, and eigenvectors if `vectors`, of a complex matrix; NaN if the iteration does not
+/// converge, or an element is infinite or NaN.
+fn eig_by_qr(a: Tensor, vectors: bool) -> Vec<Tensor> {
     let n = a.dim(0);
+    let nan = Complex::new(f64::NAN, f64::NAN);
     if n < 2 {
-        return vec![a.diagonal(), eye(n, a.dtype())];
+        let finite = a.is_finite().all(..);
+        return [a.diagonal(), eye(n, a.dtype())].map(|x| where_(finite, x, nan)).to_vec();
     }
+    let (a, power) = scaled(a);
     let (z, converged) = schur(a, vectors);
     let t = z.slice_axis(0, 0, n).triu(0);
-    let mut results = vec![t.diagonal()];
+    let mut results = vec![t.diagonal() * power.to(a.dtype())];
     if vectors {
         let q = z.slice_axis(0, n, 2 * n);
-        results.push(normalized(product(q, vectors_of_triangle(t))));
+        results.push(normalized(product(q, triangular_eigenvectors(t))));
     }
-    results.into_iter().map(|x| where_(converged, x, f64::NAN)).collect()
+    results.into_iter().map(|x| where_(converged, x, nan)).collect()
 }
 
-/// `v^-1 x`. Made of what a transposition sees to be linear in `x`.
-fn solved(v: Tensor, x: Tensor) -> Tensor {
+/// Solves `v y = x` by operations that are linear in `x`, so that it can be transposed.
+fn solve(v: Tensor, x: Tensor) -> Tensor {
     let (lu, _, permutation) = lu_of_matrix(v);
     lu_solve(lu, permutation, x)
 }
@@ -186,14 +192,14 @@ fn solved(v: Tensor, x: Tensor) -> Tensor {
 /// norm and the phase of its largest element.
 fn eig_of_matrix(a: Tensor) -> (Tensor, Tensor) {
     let values = |a: Tensor| {
-        let found = by_qr_steps(a, true);
+        let found = eig_by_qr(a, true);
         (found[0], found[1])
     };
     let rule = |a: Tensor, t: Tensor| {
         let (w, v) = eig_of_matrix(a);
         let identity = eye(a.dim(0), a.dtype());
         let factors: Tensor = 1.0 / (identity + w.expand_dims(0) - w.expand_dims(1)) - identity;
-        let inner = product(solved(v, t), v);
+        let inner = product(solve(v, t), v);
         let change = product(v, factors * inner);
         let largest = v.abs().argmax(0).expand_dims(0);
         let at_largest = |x: Tensor| x.take_along_axis_mode(largest, 0, IndexMode::Clip).squeeze(0);
@@ -209,9 +215,9 @@ fn eig_of_matrix(a: Tensor) -> (Tensor, Tensor) {
 fn eigvals_of_matrix(a: Tensor) -> Tensor {
     let rule = |a: Tensor, t: Tensor| {
         let (w, v) = eig_of_matrix(a);
-        (w, (solved(v, t) * v.t()).sum(-1))
+        (w, (solve(v, t) * v.t()).sum(-1))
     };
-    custom_jvp(|a: Tensor| by_qr_steps(a, false)[0], rule)(a)
+    custom_jvp(|a: Tensor| eig_by_qr(a, false)[0], rule)(a)
 }
 
 /// `jnp.linalg.eig`: the eigenvalues `[.., n]` and the eigenvectors `[.., n, n]`, columns, of square
@@ -248,8 +254,8 @@ pub fn eig(a: Tensor) -> (Tensor, Tensor) {
     })
 }
 
-/// `jnp.linalg.eigvals`: the eigenvalues of [`eig`], `[.., n]`, complex. Their derivative is there where
-/// the matrix has a basis of eigenvectors.
+/// `jnp.linalg.eigvals`: the eigenvalues of [`eig`], `[.., n]`, complex. Differentiable if the matrix is
+/// diagonalizable.
 #[track_caller]
 pub fn eigvals(a: Tensor) -> Tensor {
     let _scope = function("eigvals");

@@ -2,8 +2,10 @@
 
 use std::panic::Location;
 
-use crate::trace::numpy::{ConvolveMode, convolve, lstsq};
-use crate::trace::ops::{concatenate, full, zeros};
+use num_complex::Complex;
+
+use crate::trace::numpy::{ConvolveMode, convolve, eigvals, lstsq};
+use crate::trace::ops::{IndexMode, arange, concatenate, full, iota, where_, zeros};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::DType;
 
@@ -90,7 +92,7 @@ pub fn polyder(p: Tensor, m: usize) -> Tensor {
             break;
         }
         count -= 1;
-        let powers = crate::trace::ops::arange(count, DType::I32);
+        let powers = arange(count, DType::I32);
         p = p.slice_axis(0, 0, count) * (count as i32 - powers).to(p.dtype());
     }
     p
@@ -123,6 +125,49 @@ pub fn poly(roots: Tensor) -> Tensor {
             let root = roots.slice_axis(0, i, i + 1);
             p.pad(&[0], &[1], 0.0) - (p * root).pad(&[1], &[0], 0.0)
         })
+    })
+}
+
+/// `jnp.roots(p, strip_zeros=False)`: the roots of the polynomial with the coefficients `p: [n]`, which may
+/// be complex: the eigenvalues of its companion matrix, `[n - 1]`, complex. Zeros at the front lower the
+/// degree: as many roots at the end are NaN. The order of the roots is not LAPACK's.
+///
+/// ```
+/// use podracer::trace::numpy::roots;
+/// use podracer::{Array, Complex, Tensor, interpret};
+/// let r = interpret(|p: Tensor| roots(p)).call(Array::from([1.0f32, -3.0, 2.0]))?; // (x - 1) (x - 2)
+/// let r = r.to_vec::<Complex<f32>>()?;
+/// assert!((r[0] + r[1] - 3.0).norm() < 1e-5 && (r[0] * r[1] - 2.0).norm() < 1e-5);
+/// # Ok::<(), podracer::Error>(())
+/// ```
+///
+/// # Errors
+/// Ends the trace if `p` is no vector.
+#[track_caller]
+pub fn roots(p: Tensor) -> Tensor {
+    let _scope = function("roots");
+    let count = ensure_vector("roots", p);
+    at_line(Location::caller(), || {
+        let p = p.to_inexact();
+        if count < 2 {
+            return zeros([0], p.dtype().complex());
+        }
+        let degree = count - 1;
+        let numbers = arange(count, DType::I32);
+        let leading = where_(p.ne(0.0), numbers, count as i32).min(..);
+        // Zeros at the front are moved to the end.
+        let p = p.take_mode((numbers + leading) % count as i32, 0, IndexMode::Clip);
+        let head = where_(leading.eq(count as i32), 1.0, p.index_axis(0, 0));
+        let first_row = (-p.slice_axis(0, 1, count) / head).expand_dims(0);
+        // The matrix of the lower degree, beside zeros: its eigenvalues, and zeros at the end.
+        let [row, column] = [0, 1].map(|axis| iota([degree, degree], axis, DType::I32));
+        let below = row.eq(column + 1) & (row + leading).lt(degree as i32);
+        let companion = where_(row.eq(0), first_row, below.to(p.dtype()));
+        let roots = eigvals(companion);
+        let order = roots.eq(0.0).to(DType::I32).argsort(0);
+        let sorted = roots.take_mode(order, 0, IndexMode::Clip);
+        let exists = (numbers.slice_axis(0, 0, degree) + leading).lt(degree as i32);
+        where_(exists, sorted, Complex::new(f64::NAN, f64::NAN))
     })
 }
 

@@ -2,20 +2,47 @@
 
 use std::panic::Location;
 
+use super::eigen::scaled;
+use super::linalg::{batch_of, for_each};
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{arange, zeros_like};
+use crate::trace::ops::{arange, is_wide_inexact, zeros_like};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::DType;
 
-/// `jnp.linalg.qr` of a real or complex matrix `[m, n]`, `m >= n`: `Q: [m, n]` with orthonormal columns and
-/// `R: [n, n]` upper triangular with a positive diagonal (LAPACK's, with its signs made so).
+/// `jnp.linalg.qr(a)` of matrices `[.., m, n]` of f32, f64, c64 or c128: `Q: [.., m, k]` with orthonormal
+/// columns and `R: [.., k, n]` upper triangular, where `k` is the smaller of `m` and `n`. The diagonal of
+/// R is positive; LAPACK's has either sign. Where the first `k` columns are linearly dependent the factors
+/// have NaN. Of wide matrices JAX has no derivative; here it is that of the first `m` columns.
+///
+/// ```
+/// use podracer::trace::numpy::qr;
+/// use podracer::{Array, Tensor, interpret};
+/// let (q, r) = interpret(qr).call(Array::from([[3.0f32, 1.0, 2.0], [4.0, 2.0, 1.0]]))?;
+/// assert_eq!((q.shape(), r.shape()), (&[2, 2][..], &[2, 3][..]));
+/// assert!((r.to_vec::<f32>()?[0] - 5.0).abs() < 1e-5);
+/// # Ok::<(), podracer::Error>(())
+/// ```
+///
+/// # Errors
+/// Ends the trace if `a` has another element type or fewer than two axes.
 #[track_caller]
 pub fn qr(a: Tensor) -> (Tensor, Tensor) {
     let _scope = function("qr");
     let at = Location::caller();
     at_line(at, || {
-        let q = orthonormal_columns(a);
-        (q, q.t().conj().matmul(a).triu(0))
+        let ty = a.ty();
+        if ty.rank() < 2 || !is_wide_inexact(ty.dtype) {
+            let expected = "takes matrices of f32, f64, c64 or c128";
+            fail_op("qr", format!("{expected}, and was given {ty}"));
+        }
+        let of_matrix = |args: &[Tensor]| {
+            let a = args[0];
+            let columns = a.dim(0).min(a.dim(1));
+            let q = orthonormal_columns(a.slice_axis(1, 0, columns));
+            vec![q, q.t().conj().matmul(a).triu(0)]
+        };
+        let all = for_each(&batch_of(a), of_matrix, &[a]);
+        (all[0], all[1])
     })
 }
 
@@ -47,7 +74,7 @@ pub fn orthonormal_columns(a: Tensor) -> Tensor {
         return a;
     }
     // From here on the columns are rows, which are contiguous.
-    let rows = a.t();
+    let rows = scaled(a).0.t();
     if n <= FEW {
         return orthonormal_rows(rows).t();
     }

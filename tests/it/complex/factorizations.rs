@@ -3,7 +3,7 @@
 
 use podracer::trace::numpy::{self, MatrixNorm};
 use podracer::trace::ops::{IndexMode, cholesky, eye, stack};
-use podracer::{Array, Complex, Literal, Tensor, interpret, jit, jvp};
+use podracer::{Array, Complex, DType, Literal, Tensor, interpret, jit, jvp};
 
 use crate::names::Function;
 
@@ -65,6 +65,14 @@ pub const FUNCTIONS: &[Function] = &[
     ("qr", |x| {
         let ((q, r), (q1, r1)) = (numpy::qr(x[0]), numpy::qr(x[1]));
         vec![q, r, q1, r1]
+    }),
+    ("qr_wide", |x| {
+        let ((q, r), (q1, r1)) = (numpy::qr(x[0]), numpy::qr(x[0].slice_axis(0, 0, 0)));
+        vec![q, r, q1, r1]
+    }),
+    ("qr_batch", |x| {
+        let (q, r) = numpy::qr(x[0]);
+        vec![q, r]
     }),
     ("eigh", |x| {
         let (w, v) = numpy::eigh(x[0]);
@@ -128,6 +136,16 @@ pub const FUNCTIONS: &[Function] = &[
         let powers = [1, 2, 3].map(|k| w.powi(k).sum(..));
         let size = w.abs().sum(..).to(w.dtype());
         vec![stack(&[&powers[..], &[size]].concat(), 0)]
+    }),
+    ("roots", |x| {
+        let (p, q) = (x[0], x[1]);
+        let all = [p, q, q.slice_axis(0, 0, 2), q.slice_axis(0, 0, 1)];
+        all.map(|p| ordered(numpy::roots(p))).to_vec()
+    }),
+    ("roots_beside_zeros", |x| {
+        let roots = numpy::roots(x[0]);
+        let none = numpy::roots(x[0] * 0.0);
+        vec![ordered(roots.slice_axis(0, 0, 3)), roots.slice_axis(0, 3, 5), none]
     }),
     ("eig_of_defective", |x| [0, 1].map(|i| numpy::eigvals(x[0].index_axis(0, i))).to_vec()),
     ("factorizations_jvp", |x| tangents(x[0], x[1])),
@@ -221,9 +239,39 @@ fn eig_takes_cyclic_and_defective_matrices() {
 #[test]
 fn eig_of_nan_is_nan() {
     let f = |x: Tensor| numpy::eig(x.expand_dims(1) * x);
-    let (w, v) = interpret(f).call(Array::from([1.0f32, f32::NAN, 2.0])).unwrap();
-    for array in [w, v] {
-        let elements = array.to_vec::<Complex<f32>>().unwrap();
-        assert!(elements.iter().all(|z| z.re.is_nan()), "{elements:?}");
+    for matrix in [vec![1.0f32, f32::NAN, 2.0], vec![f32::INFINITY]] {
+        let (w, v) = interpret(f).call(Array::from(matrix)).unwrap();
+        for array in [w, v] {
+            let elements = array.to_vec::<Complex<f32>>().unwrap();
+            assert!(elements.iter().all(|z| z.re.is_nan() && z.im.is_nan()), "{elements:?}");
+        }
+    }
+}
+
+/// Squares of the elements of these matrices overflow or vanish.
+#[test]
+fn factorizations_take_large_and_small_matrices() {
+    let values = |(a, size): (Tensor, Tensor)| {
+        let a = a.to(DType::C64) * size.to(DType::C64);
+        let hermitian = (a + adjoint(a)) * 0.5;
+        let r = numpy::qr(a).1.diagonal().real();
+        (ordered(numpy::eigvals(a)), numpy::eigvalsh(hermitian), numpy::svdvals(a), r)
+    };
+    let f = interpret(values);
+    let call = |size: f32| {
+        let arguments = (Array::from(matrix(4, 4, 4)), Array::from(size));
+        let (w, h, s, r) = f.call(arguments).unwrap();
+        let reals = [h, s, r].map(|x| x.to_vec::<f32>().unwrap()).concat();
+        (w.to_vec::<Complex<f32>>().unwrap(), reals)
+    };
+    let (w_of_1, reals_of_1) = call(1.0);
+    for size in [1e-30f32, 1e30] {
+        let (w, reals) = call(size);
+        for (x, x_of_1) in reals.iter().zip(&reals_of_1) {
+            assert!((x / size - x_of_1).abs() < 1e-4, "{size}: {x} and {x_of_1}");
+        }
+        for (w, w_of_1) in w.iter().zip(&w_of_1) {
+            assert!((w / size - w_of_1).norm() < 1e-4, "{size}: {w} and {w_of_1}");
+        }
     }
 }

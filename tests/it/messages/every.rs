@@ -415,6 +415,7 @@ const FUNCTIONS: &[Function] = calls! {
     "polygamma" => |x| ops::polygamma(1, x),
     "qr" => |x| numpy::qr(x),
     "reduce_window" => |x| x.reduce_window(ReduceOp::Sum, &WindowOptions::new(&[2])),
+    "roots" => |x| numpy::roots(x),
     "scatter" => |x| ops::scatter(x, x, x, scatter()),
     "searchsorted" => |x| x.searchsorted(x, false),
     "slogdet" => |x| numpy::slogdet(x),
