@@ -1,15 +1,15 @@
-//! Elements of the types for storage: floats of 8 bits and integers of 4.
+//! 8-bit floats and 4-bit integers: element types for storage and conversion, without arithmetic.
 
 use std::fmt;
 
 use bytemuck::{Pod, Zeroable};
 
-/// A format of floats of 8 bits: bits of the mantissa, bias of the exponent, the greatest finite
-/// number, and the results of overflow and of NaN.
+/// A format of 8-bit floats: bits of the mantissa, bias of the exponent, the bits of the largest finite
+/// number, and those of the results of overflow and of NaN.
 struct Format {
     mantissa: u32,
     bias: i32,
-    greatest: u8,
+    max: u8,
     overflow: u8,
     nan: u8,
 }
@@ -23,22 +23,22 @@ impl Format {
         if x.is_nan() {
             return sign | self.nan;
         }
-        let size = x.abs();
-        // The exponent of the numbers around `size`; subnormal numbers have that of the least one.
-        let exponent = ((size.to_bits() >> 52) as i32 - 1023).max(1 - self.bias);
+        let magnitude = x.abs();
+        // The exponent of the numbers around `magnitude`; subnormal numbers have that of the smallest normal one.
+        let exponent = ((magnitude.to_bits() >> 52) as i32 - 1023).max(1 - self.bias);
         if exponent > self.bias + 1 {
             return sign | self.overflow;
         }
         let quantum = 2f64.powi(exponent - self.mantissa as i32);
-        let quanta = (size / quantum).round_ties_even() as u32;
+        let quanta = (magnitude / quantum).round_ties_even() as u32;
         // The leading bit of a normal number adds the last 1 to the exponent, and so does a carry.
         let code = (((exponent + self.bias - 1) as u32) << self.mantissa) + quanta;
-        sign | if code > self.greatest.into() { self.overflow } else { code as u8 }
+        sign | if code > self.max.into() { self.overflow } else { code as u8 }
     }
 
     fn decode(&self, bits: u8) -> f64 {
         let code = bits & !SIGN;
-        let size = if code <= self.greatest {
+        let size = if code <= self.max {
             let exponent = i32::from(code >> self.mantissa);
             let fraction = f64::from(code & ((1 << self.mantissa) - 1));
             let lead = if exponent == 0 { 0.0 } else { f64::from(1 << self.mantissa) };
@@ -63,27 +63,27 @@ macro_rules! float8 {
         impl $name {
             const FORMAT: Format = $format;
 
-            /// The greatest finite number.
-            pub const MAX: $name = $name(Self::FORMAT.greatest);
+            /// The largest finite number.
+            pub const MAX: $name = $name(Self::FORMAT.max);
             /// Not a number.
             pub const NAN: $name = $name(Self::FORMAT.nan);
 
-            /// The number with these bits.
+            /// Creates a float from its bits.
             pub const fn from_bits(bits: u8) -> $name {
                 $name(bits)
             }
 
-            /// The bits.
+            /// Returns the bits.
             pub const fn to_bits(self) -> u8 {
                 self.0
             }
 
-            /// The nearest number, of two equally near ones the even one.
+            /// Rounds to the nearest value, ties to even.
             pub fn from_f64(x: f64) -> $name {
                 $name(Self::FORMAT.encode(x))
             }
 
-            /// As [`Self::from_f64`].
+            /// Rounds to the nearest value, ties to even.
             pub fn from_f32(x: f32) -> $name {
                 $name::from_f64(x.into())
             }
@@ -153,13 +153,13 @@ float8!(
     /// A float of 8 bits, 4 of the exponent and 3 of the mantissa, up to 448. There are no
     /// infinities: what is too large becomes NaN.
     F8E4M3FN,
-    Format { mantissa: 3, bias: 7, greatest: 0x7e, overflow: 0x7f, nan: 0x7f }
+    Format { mantissa: 3, bias: 7, max: 0x7e, overflow: 0x7f, nan: 0x7f }
 );
 float8!(
     /// A float of 8 bits, 5 of the exponent and 2 of the mantissa, up to 57344. What is too large
     /// becomes infinite.
     F8E5M2,
-    Format { mantissa: 2, bias: 15, greatest: 0x7b, overflow: 0x7c, nan: 0x7e }
+    Format { mantissa: 2, bias: 15, max: 0x7b, overflow: 0x7c, nan: 0x7e }
 );
 
 macro_rules! int4 {
@@ -172,12 +172,12 @@ macro_rules! int4 {
         pub struct $name($byte);
 
         impl $name {
-            /// The least number.
+            /// The smallest number.
             pub const MIN: $name = $name($min);
-            /// The greatest number.
+            /// The largest number.
             pub const MAX: $name = $name($max);
 
-            /// The number `x`, if it is in range.
+            /// Returns `x` if it is in range.
             pub const fn new(x: $byte) -> Option<$name> {
                 match x {
                     $min..=$max => Some($name(x)),
@@ -185,12 +185,12 @@ macro_rules! int4 {
                 }
             }
 
-            /// The number whose four bits are the lowest of `x`.
+            /// Keeps the lowest four bits of `x`.
             pub const fn wrapping(x: i64) -> $name {
                 $name($name(x as $byte).get())
             }
 
-            /// The nearest number in range; of NaN 0.
+            /// Rounds toward zero and saturates, as `as` does; NaN becomes 0.
             pub fn saturating(x: f64) -> $name {
                 $name((x as $byte).clamp($min, $max))
             }

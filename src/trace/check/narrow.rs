@@ -1,10 +1,10 @@
-//! Operations on the types for storage: floats of 8 bits and integers of 4.
+//! Operations on 8-bit floats and 4-bit integers, which have no arithmetic.
 
 use super::problem::{Problem, ensure};
 use crate::trace::op::{Collective, CollectiveOp, Op, ScatterKind};
 use crate::trace::types::TensorType;
 
-/// Refuses elements of a type for storage where an operation computes with them.
+/// Refuses 8-bit floats and 4-bit integers where an operation computes with them.
 pub(super) fn ensure_no_arithmetic(op: &Op, inputs: &[&TensorType]) -> Result<(), Problem> {
     let allowed = match op {
         // They move elements, convert them, or have Programs inside that are checked themselves.
@@ -31,12 +31,12 @@ pub(super) fn ensure_no_arithmetic(op: &Op, inputs: &[&TensorType]) -> Result<()
         | Op::Scan(_)
         | Op::While(_)
         | Op::Cond(_) => true,
-        Op::Gather(_) => return ensure_wide(1, inputs),
-        Op::Scatter(dims) if dims.kind == ScatterKind::Set => return ensure_wide(1, inputs),
-        Op::Collective(collective) => !is_sum(collective),
+        Op::Gather(_) => return ensure_not_narrow(1, inputs),
+        Op::Scatter(dims) if dims.kind == ScatterKind::Set => return ensure_not_narrow(1, inputs),
+        Op::Collective(collective) => !reduces(collective),
         Op::Callback(callback) => return ensure_bytes(inputs, &callback.results),
         Op::Iota { ty, .. } => {
-            ensure!(!ty.dtype.is_narrow(), [], "{}", refused(ty));
+            ensure!(!ty.dtype.is_narrow(), [], "{}", no_arithmetic(ty));
             true
         }
         Op::Scatter(_)
@@ -54,10 +54,10 @@ pub(super) fn ensure_no_arithmetic(op: &Op, inputs: &[&TensorType]) -> Result<()
         | Op::Sort { .. }
         | Op::Threefry => false,
     };
-    if allowed { Ok(()) } else { (0..inputs.len()).try_for_each(|i| ensure_wide(i, inputs)) }
+    if allowed { Ok(()) } else { (0..inputs.len()).try_for_each(|i| ensure_not_narrow(i, inputs)) }
 }
 
-fn is_sum(collective: &CollectiveOp) -> bool {
+fn reduces(collective: &CollectiveOp) -> bool {
     match collective.kind {
         Collective::AllReduce(_) | Collective::ReduceScatter { .. } => true,
         Collective::AllGather { .. }
@@ -67,17 +67,17 @@ fn is_sum(collective: &CollectiveOp) -> bool {
     }
 }
 
-fn refused(ty: &TensorType) -> String {
+fn no_arithmetic(ty: &TensorType) -> String {
     format!(
         "is not defined for {ty}: {} is for storage; convert from or to another type with .to(dtype)",
         ty.dtype
     )
 }
 
-/// Refuses operand `i` if its type is for storage.
-fn ensure_wide(i: usize, inputs: &[&TensorType]) -> Result<(), Problem> {
+/// Refuses operand `i` if it has 8-bit floats or 4-bit integers.
+fn ensure_not_narrow(i: usize, inputs: &[&TensorType]) -> Result<(), Problem> {
     if let Some(ty) = inputs.get(i) {
-        ensure!(!ty.dtype.is_narrow(), [i], "{}", refused(ty));
+        ensure!(!ty.dtype.is_narrow(), [i], "{}", no_arithmetic(ty));
     }
     Ok(())
 }
@@ -88,14 +88,14 @@ fn ensure_bytes(inputs: &[&TensorType], results: &[TensorType]) -> Result<(), Pr
         ensure!(
             !ty.dtype.is_int4(),
             [i],
-            "takes no integers of 4 bits, got {ty}; convert it with .to(dtype) first"
+            "takes no 4-bit integers, got {ty}; convert it with .to(dtype) first"
         );
     }
     for ty in results {
         ensure!(
             !ty.dtype.is_int4(),
             [],
-            "returns no integers of 4 bits, and is to return {ty}; convert the result with \
+            "cannot return 4-bit integers, got {ty}; convert the result with \
              .to(dtype)"
         );
     }

@@ -43,7 +43,7 @@ fn arithmetic_is_refused_with_advice() {
     assert!(text.contains("not defined between i4[3] and u8"), "{text}");
     let same = TensorType::new(DType::I4, [3]);
     let text = message(DType::I4, |x| pure_callback(|x: Literal| Ok(x), same.clone(), x));
-    assert!(text.contains("takes no integers of 4 bits, got i4[3]"), "{text}");
+    assert!(text.contains("takes no 4-bit integers, got i4[3]"), "{text}");
     let text = message(DType::I4, |x| x.take(constant([0]), 0).maximum(9));
     assert!(text.contains("9 is out of range for i4"), "{text}");
 }
