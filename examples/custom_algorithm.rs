@@ -53,7 +53,8 @@ struct Episodes<T> {
     mask: T,
 }
 
-/// Resets the environments and plays until every episode has ended.
+/// Resets the environments and takes `MAX_EPISODE_STEPS` steps; `mask` is 0 after the first episode of
+/// each environment.
 fn collect(
     policy: &Mlp<Tensor>,
     envs: &XlaPool,

@@ -129,7 +129,12 @@ impl Space {
                 };
                 match wrong(low).or(wrong(high)) {
                     Some(count) => Some(format!("{count} bounds for {numel} elements")),
-                    None => (numel == 0).then(|| "it has no elements".into()),
+                    None if numel == 0 => Some("it has no elements".into()),
+                    None => (0..numel).find_map(|i| {
+                        let (low, high) = (low.at(i), high.at(i));
+                        let fits = low <= high; // False for NaN.
+                        (!fits).then(|| format!("element {i} has the bounds {low} and {high}"))
+                    }),
                 }
             }
         }

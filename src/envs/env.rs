@@ -15,13 +15,14 @@ use super::spec::EnvSpec;
 /// copy is made on the way to the learner. All randomness comes from the `rng` argument, so one
 /// seed gives one trajectory for any number of threads.
 ///
-/// An error or a panic in any method ends the pool with an error that names the environment. With
+/// An error or a panic of `reset`, `next_episode`, `step` or rendering ends the pool with an error that
+/// names the environment. Errors of `save` and `restore` are returned to the caller. With
 /// [`OnError::Truncate`](super::OnError::Truncate) an error of `step` ends the episode only, and
 /// the following reset must work. NaN in a reward or an `f32` observation counts as such an error:
 /// a single NaN in a batch makes all parameters NaN. A `step` or `reset` that takes longer than 30
 /// seconds is reported on standard error. The [module](super) has an annotated template.
 pub trait Env: Send {
-    /// Returns the specification of this environment. Called once, when the pool is made.
+    /// Returns the specification of this environment, which must not change. Called several times.
     fn spec(&self) -> EnvSpec;
 
     /// Starts an episode and writes its first observation into all of `obs`.
@@ -152,7 +153,7 @@ impl ObsMut<'_> {
 /// `terminated` marks an end by the rules of the task (bootstrap with zero); `truncated` marks a
 /// cut from outside (bootstrap with the value of the last observation). The pool sets `truncated`
 /// at the time limit; an environment sets it only for cuts of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepOutcome {
     /// The reward that the agent learns from; the pool's batch rounds it to `f32`.
     pub reward: f64,
@@ -184,6 +185,11 @@ impl StepOutcome {
             game_over: terminated,
             zero_discount: false,
         }
+    }
+
+    /// Returns the outcome with this value of [`truncated`](StepOutcome::truncated).
+    pub fn with_truncated(self, truncated: bool) -> StepOutcome {
+        StepOutcome { truncated, ..self }
     }
 }
 

@@ -442,8 +442,8 @@ impl EnvPool {
     }
 
     /// Restores environment `env_id` from the bytes that [`save`](EnvPool::save) returned, in this
-    /// or another process: the same actions lead to the same episodes. Its next step returns the
-    /// first observation.
+    /// or another process: the same actions lead to the same episodes. The restored observation is
+    /// not returned; the next `step` returns the one after it.
     ///
     /// Returns the errors of [`render`](EnvPool::render), and an error for bytes that are not a
     /// state of this kind of environment; then nothing is changed.

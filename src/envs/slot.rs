@@ -106,6 +106,9 @@ struct Saved {
     elapsed: u32,
     game_over: bool,
     running: Running,
+    /// Last observation, if a failed step is to repeat it.
+    #[serde(default)]
+    last_obs: Vec<u8>,
 }
 
 /// First line of a saved state, by which other bytes are recognized.
@@ -185,10 +188,15 @@ impl Slot {
             (Ok(outcome), _) => outcome,
             (Err(error), None) => return Err(error),
             (Err(error), Some(last)) => {
-                obs.copy_from_slice(last);
+                // A state saved by a pool that stops at errors has no last observation.
+                if last.len() == obs.len() {
+                    obs.copy_from_slice(last);
+                } else {
+                    obs.fill(0);
+                }
                 let (env_id, step, message) = (self.index, self.elapsed, error.to_string());
                 self.failure = Some(Failure { env_id, step, message });
-                StepOutcome { truncated: true, ..StepOutcome::default() }
+                StepOutcome::new(0.0, false).with_truncated(true)
             }
         };
         let truncated = outcome.truncated || self.elapsed >= self.max_steps;
@@ -273,6 +281,7 @@ impl Slot {
             elapsed: self.elapsed,
             game_over: self.game_over,
             running: self.running,
+            last_obs: self.last_obs.clone().unwrap_or_default(),
         };
         let head = serde_json::to_string(&saved)
             .map_err(|e| Error::Env(format!("{}: its state cannot be written: {e}", saved.id)))?;
@@ -299,8 +308,11 @@ impl Slot {
         }
         // The environment is restored first: if it returns an error, nothing has changed.
         self.env.restore(own)?;
-        let Saved { rng, phase, elapsed, game_over, running, .. } = saved;
+        let Saved { rng, phase, elapsed, game_over, running, last_obs, .. } = saved;
         (self.rng, self.game_over) = (rng, game_over);
+        if let Some(last) = &mut self.last_obs {
+            *last = last_obs;
+        }
         (self.phase, self.elapsed, self.running) = (phase, elapsed, running);
         Ok(())
     }

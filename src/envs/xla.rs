@@ -28,6 +28,7 @@ use super::autoreset::Autoreset;
 use super::buffer::Batch;
 use super::pool::EnvPool;
 use super::spec::EnvSpec;
+use crate::spaces::Space;
 use traced::{TracedPool, TracedStates};
 
 /// Handle of a pool in compiled code: the index of the pool, `i32[]`, and the states of its
@@ -42,7 +43,7 @@ pub struct Handle<T> {
     traced: Option<TracedStates<T>>,
 }
 
-/// Outputs of the environments: the arrays of a [`Batch`] as tensors, with `n` rows.
+/// Outputs of the environments: all arrays of a [`Batch`] but `discount` as tensors, with `n` rows.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct EnvStep<T> {
     /// [`Batch::obs`]: `[n, ...]`, of the observations' type.
@@ -396,7 +397,7 @@ impl XlaPool {
                 let (states, step) = envs.reset(states, self.final_obs);
                 (Handle { pool, traced: Some(states) }, step)
             }
-            (_, traced) => self.call(&self.reset, Handle { pool, traced }, &[], Some(self.rows)),
+            (_, traced) => self.call(&self.reset, Handle { pool, traced }, &[], self.rows),
         }
     }
 
@@ -406,19 +407,23 @@ impl XlaPool {
     /// The run returns the errors of [`EnvPool::async_reset`].
     #[track_caller]
     pub fn async_reset(&self, handle: Handle<Tensor>) -> Handle<Tensor> {
+        Self::expect_host("env pool async_reset", &handle);
         let pool = raw_callback(self.async_reset.clone(), KIND, vec![Self::ty()], &[handle.pool]);
         Handle { pool: pool[0], ..handle }
     }
 
-    /// [`EnvPool::step`] as a traced function: `actions` are `i32[n]` for discrete spaces, `f32[n,
-    /// ...]` for boxes.
+    /// [`EnvPool::step`] as a traced function: `actions` are `i32[n]` for `Discrete`, `i32[n, k]` for
+    /// `MultiDiscrete`, `f32[n, ..]` for `Box`.
+    ///
+    /// Environments of JAX, which compiled code steps itself, do not compare the actions with the space;
+    /// before the first reset their states are zeros.
     ///
     /// Under `vmap` all examples together send one batch: the pool's rows are the rows of the first
     /// example, then those of the second, and so on.
     ///
     /// # Errors
     /// Ends the trace if `actions` have another type or other axes. The run returns the errors of
-    /// [`EnvPool::step`].
+    /// [`EnvPool::step`], except for environments of JAX.
     #[track_caller]
     pub fn step(
         &self,
@@ -432,7 +437,7 @@ impl XlaPool {
                 let (states, step) = envs.step(states, actions, self.final_obs);
                 (Handle { pool, traced: Some(states) }, step)
             }
-            (_, traced) => self.call(&self.step, Handle { pool, traced }, &[actions], Some(rows)),
+            (_, traced) => self.call(&self.step, Handle { pool, traced }, &[actions], rows),
         }
     }
 
@@ -444,6 +449,7 @@ impl XlaPool {
     /// of the actions.
     #[track_caller]
     pub fn send(&self, handle: Handle<Tensor>, actions: Tensor, env_ids: Tensor) -> Handle<Tensor> {
+        Self::expect_host("env pool send", &handle);
         let rows = self.check("env pool send", actions, Location::caller());
         let expected = TensorType::new(DType::I32, [rows]);
         if env_ids.ty() != expected {
@@ -463,7 +469,20 @@ impl XlaPool {
     /// The run returns the errors of [`EnvPool::recv`].
     #[track_caller]
     pub fn recv(&self, handle: Handle<Tensor>) -> (Handle<Tensor>, EnvStep<Tensor>) {
-        self.call(&self.recv, handle, &[], Some(self.rows))
+        Self::expect_host("env pool recv", &handle);
+        self.call(&self.recv, handle, &[], self.rows)
+    }
+
+    /// Ends the trace if compiled code has the environments' states, which the host cannot step.
+    #[track_caller]
+    fn expect_host(name: &'static str, handle: &Handle<Tensor>) {
+        if handle.traced.is_some() {
+            at_line(Location::caller(), || {
+                let problem = "environments of JAX have reset and step only; XlaPool::untraced steps \
+                               them on the host";
+                fail_op(name, problem)
+            });
+        }
     }
 
     fn ty() -> TensorType {
@@ -475,11 +494,13 @@ impl XlaPool {
         let space = &self.shared.spec.action;
         let found = actions.ty();
         let rows = found.shape.first().copied().unwrap_or(0);
-        let expected = TensorType::new(space.dtype(), space.shape().with_axis(0, rows));
+        // Pools take the values of any `Box` as f32.
+        let dtype = if matches!(space, Space::Box { .. }) { DType::F32 } else { DType::I32 };
+        let expected = TensorType::new(dtype, space.shape().with_axis(0, rows));
         let id = &self.shared.spec.id;
         at_line(at, || {
             if found != expected || found.shape.rank() == 0 {
-                let (dtype, inner) = (space.dtype(), space.shape());
+                let inner = space.shape();
                 fail_op(
                     name,
                     format!(
@@ -507,9 +528,8 @@ impl XlaPool {
         f: &HostFn,
         handle: Handle<Tensor>,
         operands: &[Tensor],
-        rows: Option<usize>,
+        rows: usize,
     ) -> (Handle<Tensor>, EnvStep<Tensor>) {
-        let rows = rows.unwrap_or(self.rows);
         let space = &self.shared.spec.observation;
         let obs = TensorType::new(space.dtype(), space.shape().with_axis(0, rows));
         let column = |dtype| TensorType::new(dtype, Shape::from([rows]));

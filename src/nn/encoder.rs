@@ -33,8 +33,8 @@ pub struct Encoder<T> {
     pub compute_dtype: DType,
 }
 
-/// Sizes of the layers for one kind and shape of observations.
-struct Sizes {
+/// LayerSizes of the layers for one kind and shape of observations.
+struct LayerSizes {
     /// Kernel shapes and strides of the convolutions.
     convs: Vec<([usize; 4], usize)>,
     /// Number of elements of the input of the first dense layer.
@@ -43,19 +43,19 @@ struct Sizes {
     num_dense: usize,
 }
 
-impl Sizes {
+impl LayerSizes {
     #[track_caller]
-    fn of(obs_kind: ObsKind, shape: &Shape) -> Sizes {
+    fn new(obs_kind: ObsKind, shape: &Shape) -> LayerSizes {
         let (image, convs) = match (obs_kind, &shape[..]) {
             (ObsKind::Frames, &[frames, height, width]) => {
                 let convs = vec![([8, 8, frames, 32], 4), ([4, 4, 32, 64], 2), ([3, 3, 64, 64], 1)];
                 ([height, width], convs)
             }
-            (ObsKind::Board, &[height, width, kinds]) => {
-                ([height, width], vec![([3, 3, kinds, 16], 1)])
+            (ObsKind::Board, &[height, width, channels]) => {
+                ([height, width], vec![([3, 3, channels, 16], 1)])
             }
             (ObsKind::Vector, &[size]) => {
-                return Sizes { convs: Vec::new(), conv_features: size, num_dense: 2 };
+                return LayerSizes { convs: Vec::new(), conv_features: size, num_dense: 2 };
             }
             _ => fail_op("Encoder", format!("observations of shape {shape} are not {obs_kind}")),
         };
@@ -69,7 +69,7 @@ impl Sizes {
             |size, &([window, ..], stride): &([usize; 4], usize)| (size - window) / stride + 1;
         let pixels: usize = image.map(|size| convs.iter().fold(size, output)).iter().product();
         let features = convs.last().map_or(0, |(kernel, _)| kernel[3]);
-        Sizes { convs, conv_features: pixels * features, num_dense: 1 }
+        LayerSizes { convs, conv_features: pixels * features, num_dense: 1 }
     }
 }
 
@@ -84,7 +84,7 @@ impl Encoder<Tensor> {
         kernel: Init,
     ) -> Encoder<Tensor> {
         let _scope = function("Encoder::init");
-        let Sizes { convs, num_dense, .. } = Sizes::of(obs_kind, shape);
+        let LayerSizes { convs, num_dense, .. } = LayerSizes::new(obs_kind, shape);
         let keys = key.split_vec(convs.len() + num_dense);
         Encoder::init_with_keys(keys, obs_kind, shape, kernel)
     }
@@ -98,7 +98,7 @@ impl Encoder<Tensor> {
         kernel: Init,
     ) -> Encoder<Tensor> {
         let _scope = function("Encoder::init_with_keys");
-        let Sizes { convs, num_dense, .. } = Sizes::of(obs_kind, shape);
+        let LayerSizes { convs, num_dense, .. } = LayerSizes::new(obs_kind, shape);
         let (given, needed) = (keys.len(), convs.len() + num_dense);
         if given != needed {
             let problem = format!("takes a key for each of {needed} layers, got {given}");
@@ -118,7 +118,7 @@ impl Encoder<Tensor> {
         kernel: Init,
     ) -> Encoder<Tensor> {
         let _scope = function("Encoder::init_convs");
-        let keys = match Sizes::of(obs_kind, shape).convs.len() {
+        let keys = match LayerSizes::new(obs_kind, shape).convs.len() {
             0 => Vec::new(),
             num_convs => key.split_vec(num_convs),
         };
@@ -133,7 +133,7 @@ impl Encoder<Tensor> {
         kernel: Init,
     ) -> Encoder<Tensor> {
         let mut convs = Vec::new();
-        for (key, (shape, stride)) in keys.into_iter().zip(Sizes::of(obs_kind, shape).convs) {
+        for (key, (shape, stride)) in keys.into_iter().zip(LayerSizes::new(obs_kind, shape).convs) {
             let options = ConvOptions { stride, padding: Padding::Valid };
             convs.push(Conv2d::init(key, shape, options, kernel));
         }
@@ -181,7 +181,7 @@ impl Encoder<Tensor> {
         let _scope = function("Encoder::size");
         match self.dense.last() {
             Some(dense) => dense.w.dim(-1),
-            None => Sizes::of(self.obs_kind, &self.shape).conv_features,
+            None => LayerSizes::new(self.obs_kind, &self.shape).conv_features,
         }
     }
 

@@ -32,7 +32,7 @@ impl<E: Env> Play<E> {
 /// Plays columns until the game is over.
 fn columns(columns: &[usize]) -> (Play<ConnectFour>, StepOutcome) {
     let mut play = Play::new(ConnectFour::v0());
-    let mut last = StepOutcome::default();
+    let mut last = StepOutcome::new(0.0, false);
     for (k, &column) in columns.iter().enumerate() {
         assert!(!last.terminated, "over before disc {k}");
         last = play.step(Action::MultiDiscrete(&[column]));

@@ -347,7 +347,7 @@ impl Env for Remote {
                 ..EnvState::default()
             };
             segment.obs(self.index, false, obs.0);
-            return Ok(StepOutcome { truncated: true, game_over: true, ..Default::default() });
+            return Ok(StepOutcome::new(0.0, false).with_truncated(true));
         }
         let mut member = group.finish(self.index, Call::Step(action))?;
         let flags = segment.flags(self.index);
