@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use podracer::algos::ppo_anakin::{Args, Env, Launch, init_runner, start};
+use podracer::algos::ppo_anakin::{Args, Env, TrainFn, init_runner, start};
 use podracer::error::Result;
 use podracer::rl::Algorithm;
 use podracer::runtime::{Runtime, RuntimeOptions};
@@ -45,7 +45,7 @@ fn main() -> Result<()> {
             let init = |key| init_runner(&env, key, &args);
             if alone { init(key) } else { vmap(init)(key.split_batch(seeds)) }
         });
-        let run = Launch::new(&env, updates, start(&args)?, &args);
+        let run = TrainFn::new(&env, updates, start(&args)?, &args);
         let mut state = init.call(Key::new(30))?;
         let mut wall = Row::new(format!("{seeds} seeds, us"));
         let mut processor = Row::new(format!("{seeds} seeds, us of processor time"));

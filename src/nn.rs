@@ -70,7 +70,7 @@ pub use norms::{BatchNorm, BatchStats, GroupNorm, InstanceNorm, RMSNorm};
 pub use policy_head::PolicyHead;
 /// Flax's cell with concatenated kernels, which [`LstmCell`] is.
 pub use recurrent::LstmCell as OptimizedLSTMCell;
-pub use recurrent::{GruCell, GruCell as GRUCell, LstmCell, LstmCell as LSTMCell};
+pub use recurrent::{GruCell, GruCell as GRUCell, LstmCell, LstmCell as LSTMCell, reset_carry};
 pub use renorm::{BatchRenorm, BatchRenormStats};
 pub use rnn::{Bidirectional, Layer, RNN, Sequential};
 pub use weight_norms::{SpectralNorm, SpectralStats, WeightNorm};

@@ -19,10 +19,10 @@ use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
     EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    merge_time_and_env, pools,
+    explained_variance, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{constant, full_like, where_, zeros_like};
+use crate::trace::ops::{constant, zeros_like};
 use crate::tree::Tree;
 use crate::{DType, Key, Tensor, value_and_grad};
 
@@ -238,7 +238,7 @@ fn env_step(
     }
     let transition = [obs, action, reward, step.done().to(DType::F32)];
     let env_state = EnvState { handle, obs: step.obs.to(DType::F32), key };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 /// Collects a rollout of `num_steps` steps of all environments.
@@ -304,9 +304,7 @@ pub fn make_samples(
     let Rollout { obs, actions, rewards, dones, .. } = rollout;
     let (advantages, returns) =
         compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
-    let variance = returns.var(..);
-    let explained = 1.0 - (returns - values).var(..) / variance;
-    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let explained = explained_variance(values, returns);
     let samples = Samples { obs, actions, advantages, returns };
     (merge_time_and_env(samples), explained)
 }
@@ -336,10 +334,8 @@ pub fn a2c_loss(
 
     let mut advantages = batch.advantages;
     if args.norm_adv {
-        // PyTorch's standard deviation, whose divisor is B - 1.
-        let centered = advantages - advantages.mean(..);
-        let divisor = (advantages.dim(0) - 1).max(1) as f64;
-        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let policy_loss = -(advantages * policy.log_prob(batch.actions)).mean(..);
 

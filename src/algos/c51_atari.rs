@@ -124,10 +124,10 @@ impl Args {
     fn check(&self) -> Result<()> {
         let (train, target) = (self.train_frequency, self.target_network_frequency);
         update_schedule(self.num_envs, ("train-frequency", train), target)?;
-        at_least_one_call(self.total_timesteps, self.steps_per_call())?;
         let (updates, all) = (self.updates_per_call(), target / train);
         let expected = format!("a divisor of {all}, the gradient steps between target updates");
         ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
+        at_least_one_call(self.total_timesteps, self.steps_per_call())?;
         support(self.n_atoms, self.v_min, self.v_max)?;
         positive(&[("batch-size", self.batch_size)])?;
         within("buffer-size", self.buffer_size, train + 8 * self.num_envs, i32::MAX as usize)?;
@@ -248,7 +248,7 @@ fn env_step(
     let age = where_(step.first, zeros_like(age), (age + 1).minimum(255));
     let global_step = global_step + args.num_envs as i32;
     let env_state = EnvState { handle, obs: step.obs, age, global_step, key };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 // ----------------------------------------------------------------------------------------- loss

@@ -116,7 +116,7 @@ impl Args {
         let (total, steps) = (self.total_timesteps, self.steps_per_call());
         let expected = format!("at least {steps}, the timesteps of one call");
         ensure(total >= steps, "total-timesteps", total, &expected)?;
-        within("buffer-size", self.buffer_size, 1, i32::MAX as usize)?;
+        within("buffer-size", self.buffer_size, self.policy_frequency, i32::MAX as usize)?;
         unit(&[("gamma", self.gamma)])?;
         let b1 = self.adam_b1;
         ensure((0.0..1.0).contains(&b1), "adam-b1", b1, "a number from 0 to below 1")?;
@@ -378,7 +378,7 @@ fn env_step(
         terminated: step.terminated.to(DType::F32),
     };
     let env_state = EnvState { handle, obs: step.obs.to(DType::F32), key };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 /// Takes `policy_frequency` steps, unrolled, which is faster than a loop over so few. Returns the

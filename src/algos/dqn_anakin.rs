@@ -44,7 +44,7 @@ use crate::{DType, Key, Tensor, TensorType, value_and_grad, vmap};
 pub use env::Env;
 use log::Log;
 use memory::ensure_memory;
-pub use seeds::{Launch, SeedAxis, start};
+pub use seeds::{SeedAxis, TrainFn, start};
 use seeds::{for_seeds, keys};
 pub use traced_args::TracedArgs;
 use traced_args::parse_sweep;
@@ -346,7 +346,7 @@ pub fn update_target(train_state: TrainState<Tensor>, args: &Args) -> TrainState
 
 // ------------------------------------------------------------------------------------- training
 
-/// State carried between launches.
+/// State carried between calls.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
     /// State that gradient steps change.
@@ -462,29 +462,31 @@ pub fn train(args: &Args) -> Result<Summary> {
     let init = jit(|key: Key<Tensor>| for_seeds(args, |key| init_runner(&env, key, args), key))
         .with_mode(args.run.mode)
         .named("dqn_anakin_init");
-    let size = args.target_network_frequency;
-    let (launch, size) = (args.updates_per_call(size), size as u64);
-    let whole = Launch::new(&env, launch, devices, args);
-    let rest = Launch::new(&env, args.num_updates() % launch, devices, args);
+    let steps_per_update = args.target_network_frequency;
+    let (updates_per_call, steps_per_update) =
+        (args.updates_per_call(steps_per_update), steps_per_update as u64);
+    let train_fn = TrainFn::new(&env, updates_per_call, devices, args);
+    let last_train_fn = TrainFn::new(&env, args.num_updates() % updates_per_call, devices, args);
 
     let mut state = trainer.init_or_resume(init.call(keys(args)?)?, ())?;
-    let mut log = Log::new(args, &trainer.notes, trainer.global_step() / size)?;
+    let mut log = Log::new(args, &trainer.notes, trainer.global_step() / steps_per_update)?;
     // 0 if a resumed run has already taken all of its timesteps. The trainer then stops, as no
     // update is left.
-    let next_updates = |log: &Log| args.num_updates().saturating_sub(log.updates).min(launch);
-    trainer.iteration_steps = next_updates(&log).max(1) * size;
+    let next_updates =
+        |log: &Log| args.num_updates().saturating_sub(log.updates).min(updates_per_call);
+    trainer.iteration_steps = next_updates(&log).max(1) * steps_per_update;
     while trainer.should_continue() {
         let updates = next_updates(&log);
-        let program = if updates < launch { &rest } else { &whole };
+        let program = if updates < updates_per_call { &last_train_fn } else { &train_fn };
         let (next_state, report) = program.call(state)?;
         state = next_state;
         log.reports(&mut trainer.run, &report, updates)?;
         trainer.notes = log.notes()?;
-        trainer.advance(updates * size)?;
-        trainer.iteration_steps = next_updates(&log).max(1) * size;
+        trainer.advance(updates * steps_per_update)?;
+        trainer.iteration_steps = next_updates(&log).max(1) * steps_per_update;
         trainer.checkpoint_if_due(&state, ())?;
     }
-    let compile_s = init.stats().seconds() + whole.compile_s() + rest.compile_s();
+    let compile_s = init.stats().seconds() + train_fn.compile_s() + last_train_fn.compile_s();
     let details = log.details(&trainer.run.dir)?;
     let summary = trainer.finish(&state.train_state, compile_s)?;
     let agents = args.num_agents() as u64;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
 use crate::nn::{Activation, Dense, Mlp, init::lecun_normal};
-use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
+use crate::optim::{Adam, AdamState, periodic_update};
 use crate::random::{randint, uniform};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{
@@ -29,7 +29,7 @@ use crate::{DType, Key, Tensor, TensorType, jit, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names; the defaults are those of Stable-Baselines3's zoo for CartPole.
+/// Settings with CleanRL's names, and Dopamine's for the taus; the defaults are those of `qrdqn`.
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(about = "IQN for discrete actions and vector observations", args_override_self = true)]
 pub struct Args {
@@ -92,7 +92,7 @@ pub struct Args {
     /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 2)]
     pub train_frequency: usize,
-    /// Gradient steps in one call of the compiled program; 0 chooses
+    /// Gradient steps in one call of the compiled program; 0: automatic
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }
@@ -120,10 +120,10 @@ impl Args {
     fn check(&self) -> Result<()> {
         let (train, target) = (self.train_frequency, self.target_network_frequency);
         update_schedule(self.num_envs, ("train-frequency", train), target)?;
-        at_least_one_call(self.total_timesteps, self.steps_per_call())?;
         let (updates, all) = (self.updates_per_call(), target / train);
         let expected = format!("a divisor of {all}, the gradient steps between target updates");
         ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
+        at_least_one_call(self.total_timesteps, self.steps_per_call())?;
         positive(&[
             ("batch-size", self.batch_size),
             ("num-tau-samples", self.num_tau_samples),
@@ -252,7 +252,7 @@ fn env_step(
     };
     let global_step = global_step + args.num_envs as i32;
     let env_state = EnvState { handle, obs: step.obs.to(DType::F32), global_step, key };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 // ----------------------------------------------------------------------------------------- loss
@@ -351,8 +351,7 @@ fn update_target(
     args: &Args,
 ) -> TrainState<Tensor> {
     let TrainState { q, target, .. } = &train_state;
-    let updated = incremental_update(q, target, 1.0);
-    let target = periodic_update(&updated, target, global_step, args.target_network_frequency);
+    let target = periodic_update(q, target, global_step, args.target_network_frequency);
     TrainState { target, ..train_state }
 }
 
@@ -449,10 +448,8 @@ pub fn train(args: &Args) -> Result<Summary> {
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
         let learning = trainer.global_step() >= args.learning_starts;
-        let (next_state, episodes, metrics) = match learning {
-            true => learn.call(state)?,
-            false => explore.call(state)?,
-        };
+        let (next_state, episodes, metrics) =
+            if learning { learn.call(state)? } else { explore.call(state)? };
         state = next_state;
         trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
         trainer.checkpoint_if_due(&state, &envs)?;

@@ -24,10 +24,10 @@ use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
     EpisodeStats, ImageNetwork, Policy, PolicyResults, RunOptions, Summary, Trainer,
-    bootstrap_truncated, gather_minibatch, merge_time_and_env, pools,
+    bootstrap_truncated, explained_variance, gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros_like};
+use crate::trace::ops::{IndexMode, stack, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, value_and_grad};
 
@@ -318,7 +318,7 @@ fn env_step(
     let done = step.done();
     let transition = [obs, action, logprob, value, reward, done.to(DType::F32)];
     let env_state = EnvState { handle, obs: step.obs, first: done, reward_stats, key };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 /// Collects a rollout of `num_steps` steps of all environments.
@@ -389,16 +389,14 @@ pub fn make_samples(
     let (_, next_value) = agent.policy_and_value(next_obs); // f32[N]
     let (advantages, returns) =
         compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
-    let variance = returns.var(..);
-    let explained = 1.0 - (returns - values).var(..) / variance;
-    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let explained = explained_variance(values, returns);
     let samples = Samples { obs, actions, logprobs, advantages, returns, values };
     let mut samples = merge_time_and_env(samples);
     if args.adv_norm_fullbatch {
-        // PyTorch's standard deviation, whose divisor is B - 1.
-        let centered = samples.advantages - samples.advantages.mean(..);
-        let divisor = (args.batch_size() - 1).max(1) as f64;
-        samples.advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+        let ddof = usize::from(args.batch_size() > 1); // PyTorch's std
+        let advantages = samples.advantages;
+        samples.advantages =
+            (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     (samples, explained)
 }

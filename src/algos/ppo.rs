@@ -18,10 +18,10 @@ use crate::rl::flags::{batches, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::{
     EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    gather_minibatch, merge_time_and_env, pools,
+    explained_variance, gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with, while_loop};
-use crate::trace::ops::{constant, full_like, stack, where_, zeros_like};
+use crate::trace::ops::{constant, stack, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, value_and_grad};
 
@@ -225,7 +225,7 @@ fn env_step(
     }
     let transition = [obs, action, reward, step.done().to(DType::F32)];
     let env_state = EnvState { handle, obs: step.obs.to(DType::F32), key };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 /// Collects a rollout of `num_steps` steps of all environments.
@@ -296,9 +296,7 @@ pub fn make_samples(
     let Rollout { obs, actions, rewards, dones, .. } = rollout;
     let (advantages, returns) =
         compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
-    let variance = returns.var(..);
-    let explained = 1.0 - (returns - values).var(..) / variance;
-    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let explained = explained_variance(values, returns);
     let samples = Samples { obs, actions, logprobs, advantages, returns, values };
     (merge_time_and_env(samples), explained)
 }
@@ -345,10 +343,8 @@ pub fn ppo_loss(
 
     let mut advantages = batch.advantages;
     if args.norm_adv {
-        // PyTorch's standard deviation, whose divisor is B - 1.
-        let centered = advantages - advantages.mean(..);
-        let divisor = (advantages.dim(0) - 1).max(1) as f64;
-        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let unclipped = -advantages * ratio;
     let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);

@@ -30,14 +30,12 @@ use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
 use crate::rl::saved::load_typed;
 use crate::rl::sweep::{Scalar, Sweep, as_words};
 use crate::rl::{
-    Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated, gather_minibatch,
-    merge_time_and_env,
+    Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated, explained_variance,
+    gather_minibatch, merge_time_and_env,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::jacobian::ravel;
-use crate::trace::ops::{
-    concatenate, constant, full, full_like, ones, stack, where_, zeros, zeros_like,
-};
+use crate::trace::ops::{concatenate, constant, full, stack, where_, zeros, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{DType, Key, Tensor, TensorType, random, value_and_grad, vmap};
 pub use env::Env;
@@ -46,7 +44,7 @@ use log::Log;
 use memory::ensure_memory;
 pub use normalize::Normalizers;
 use packed::scan_packed;
-pub use seeds::{Launch, SeedAxis, start};
+pub use seeds::{SeedAxis, TrainFn, start};
 use seeds::{for_seeds, keys};
 pub use traced_args::TracedArgs;
 use traced_args::parse_sweep;
@@ -209,18 +207,11 @@ fn forward(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
     layers[2].apply(hidden)
 }
 
-/// Computes [`forward`] of a batch `f32[B, inputs]` for the update. Each bias is added as a product
-/// with a column of ones, so that its gradient, a sum over the batch, is a product too: the
-/// compiler's column sums are several times slower on CPU.
+/// Computes [`forward`] of a batch `f32[B, inputs]` for the update.
 fn forward_batch(layers: &[Dense<Tensor>; 3], obs: Tensor) -> Tensor {
-    let column = ones([obs.dim(0), 1], DType::F32);
-    let layer = |layer: &Dense<Tensor>, x: Tensor| {
-        let y = x.matmul(layer.w);
-        layer.b.map_or(y, |b| y + column.matmul(b.expand_dims(0)))
-    };
-    let hidden = layer(&layers[0], obs.to(DType::F32)).tanh();
-    let hidden = layer(&layers[1], hidden).tanh();
-    layer(&layers[2], hidden)
+    let hidden = layers[0].apply_batch(obs.to(DType::F32)).tanh();
+    let hidden = layers[1].apply_batch(hidden).tanh();
+    layers[2].apply_batch(hidden)
 }
 
 impl Agent<Tensor> {
@@ -371,8 +362,7 @@ pub fn collect_rollout(
     let noise = agent.noise(noise, [steps, envs, num_outputs]);
     let by_step = |x: Tensor| x.reshape([&[steps, envs][..], &x.shape()[1..]].concat());
     let starts = vmap(|key| env.env.env.reset(key))(starts.split_batch(steps * envs));
-    let leaves: Vec<Tensor> = tree::leaves(&starts).into_iter().map(by_step).collect();
-    let starts = tree::replace(&starts, leaves);
+    let starts = tree::map(starts, by_step);
     let keys = tree::map(keys.split_batch(steps * envs), by_step);
 
     let step = |env_state, noise| env_step(env, agent, env_state, noise, args);
@@ -579,9 +569,7 @@ pub fn update(
     let Rollout { obs, actions, rewards, dones, .. } = rollout;
     let discounts = (args.gamma, args.gae_lambda);
     let (advantages, returns) = compute_gae(rewards, dones, values, next_value, discounts);
-    let variance = returns.var(..);
-    let explained = 1.0 - (returns - values).var(..) / variance;
-    let explained_variance = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let explained_variance = explained_variance(values, returns);
 
     let samples = Samples { obs, actions, logprobs, advantages, returns, values };
     let samples = merge_time_and_env(samples);
@@ -611,7 +599,7 @@ pub fn update(
 
 // ------------------------------------------------------------------------------------- training
 
-/// State carried between launches; saved as the model.
+/// State carried between calls; saved as the model.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
     /// State that gradient steps change.
@@ -709,28 +697,30 @@ pub fn train(args: &Args) -> Result<Summary> {
     let init = jit(|key: Key<Tensor>| for_seeds(args, |key| init_runner(&env, key, args), key))
         .with_mode(args.run.mode)
         .named("ppo_anakin_init");
-    let (launch, size) = (args.updates_per_call(args.batch_size()), args.batch_size() as u64);
-    let whole = Launch::new(&env, launch, devices, args);
-    let rest = Launch::new(&env, args.num_updates() % launch, devices, args);
+    let (updates_per_call, batch_size) =
+        (args.updates_per_call(args.batch_size()), args.batch_size() as u64);
+    let train_fn = TrainFn::new(&env, updates_per_call, devices, args);
+    let last_train_fn = TrainFn::new(&env, args.num_updates() % updates_per_call, devices, args);
 
     let mut state = trainer.init_or_resume(init.call(keys(args)?)?, ())?;
-    let mut log = Log::new(args, &trainer.notes, trainer.global_step() / size)?;
+    let mut log = Log::new(args, &trainer.notes, trainer.global_step() / batch_size)?;
     // 0 if a resumed run has already taken all of its timesteps. The trainer then stops, as no
     // update is left.
-    let next_updates = |log: &Log| args.num_updates().saturating_sub(log.updates).min(launch);
-    trainer.iteration_steps = next_updates(&log).max(1) * size;
+    let next_updates =
+        |log: &Log| args.num_updates().saturating_sub(log.updates).min(updates_per_call);
+    trainer.iteration_steps = next_updates(&log).max(1) * batch_size;
     while trainer.should_continue() {
         let updates = next_updates(&log);
-        let program = if updates < launch { &rest } else { &whole };
+        let program = if updates < updates_per_call { &last_train_fn } else { &train_fn };
         let (next_state, report) = program.call(state)?;
         state = next_state;
         log.reports(&mut trainer.run, &report, updates)?;
         trainer.notes = log.notes()?;
-        trainer.advance(updates * size)?;
-        trainer.iteration_steps = next_updates(&log).max(1) * size;
+        trainer.advance(updates * batch_size)?;
+        trainer.iteration_steps = next_updates(&log).max(1) * batch_size;
         trainer.checkpoint_if_due(&state, ())?;
     }
-    let compile_s = init.stats().seconds() + whole.compile_s() + rest.compile_s();
+    let compile_s = init.stats().seconds() + train_fn.compile_s() + last_train_fn.compile_s();
     let details = log.details(&trainer.run.dir)?;
     let summary = trainer.finish(&state, compile_s)?;
     let agents = args.num_agents() as u64;

@@ -5,10 +5,7 @@
 //!
 //! Differences from PureJaxRL, with reasons, are listed in `docs/algos/ppo_anakin_gru.md`.
 
-#![allow(
-    clippy::duplicate_mod,
-    reason = "the modules are those of ppo_anakin, on this file's types"
-)]
+#![allow(clippy::duplicate_mod, reason = "the modules of ppo_anakin, on this file's types")]
 
 #[path = "ppo_anakin/env.rs"]
 mod env;
@@ -35,19 +32,20 @@ use crate::error::Result;
 use crate::jit::{eval_shape, jit};
 use crate::nn::init::orthogonal;
 use crate::nn::normalize::RunningMeanStd;
-use crate::nn::{Dense, GruCell};
+use crate::nn::{Dense, GruCell, reset_carry};
 use crate::optim::{Adam, AdamState};
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
+use crate::rl::flags::{batches, ensure, minibatches_of_envs, not_negative, positive, unit};
 use crate::rl::saved::load_typed;
 use crate::rl::sweep::{Scalar, Sweep, as_words};
 use crate::rl::{
-    Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated, merge_time_and_env,
+    Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated, explained_variance,
+    merge_time_and_env,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::jacobian::ravel;
 use crate::trace::ops::{
-    IndexMode, concatenate, constant, full, full_like, ones, stack, where_, zeros, zeros_like,
+    IndexMode, concatenate, constant, full, ones, stack, where_, zeros, zeros_like,
 };
 use crate::tree::{self, Tree};
 use crate::{DType, Key, Tensor, random, value_and_grad, vmap};
@@ -56,7 +54,7 @@ use fast::{argmax, clip_by_norm, permutations};
 use log::Log;
 use memory::ensure_memory;
 pub use normalize::Normalizers;
-pub use seeds::{Launch, SeedAxis, start};
+pub use seeds::{SeedAxis, TrainFn, start};
 use seeds::{for_seeds, keys};
 pub use traced_args::TracedArgs;
 use traced_args::parse_sweep;
@@ -176,15 +174,7 @@ impl Args {
             self.total_timesteps,
             &format!("fewer than 2^31 batches of num-envs * num-steps = {}", self.batch_size()),
         )?;
-        ensure(
-            self.num_envs.is_multiple_of(self.num_minibatches),
-            "num-minibatches",
-            self.num_minibatches,
-            &format!(
-                "a divisor of --num-envs {}: minibatches are whole environments",
-                self.num_envs
-            ),
-        )?;
+        minibatches_of_envs(self.num_envs, self.num_minibatches)?;
         unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
         not_negative(&[
             ("learning-rate", self.learning_rate),
@@ -234,22 +224,9 @@ fn forward(layers: &[Dense<Tensor>; 2], hidden: Tensor) -> Tensor {
     layers[1].apply(layers[0].apply(hidden).relu())
 }
 
-/// Computes a layer on a batch `f32[B, inputs]` for the update. The bias is added as a product with
-/// a column of ones, so that its gradient, a sum over the batch, is a product too: the compiler's
-/// column sums are several times slower on CPU.
-fn apply_batch(layer: &Dense<Tensor>, x: Tensor) -> Tensor {
-    let y = x.matmul(layer.w);
-    layer.b.map_or(y, |b| y + ones([x.dim(0), 1], DType::F32).matmul(b.expand_dims(0)))
-}
-
 /// Computes [`forward`] of a batch `f32[B, 128]` for the update.
 fn forward_batch(layers: &[Dense<Tensor>; 2], hidden: Tensor) -> Tensor {
-    apply_batch(&layers[1], apply_batch(&layers[0], hidden).relu())
-}
-
-/// Returns the hidden states `f32[N, 128]`, zero where `episode_start: bool[N]`.
-fn reset_where(episode_start: Tensor, hidden: Tensor) -> Tensor {
-    where_(episode_start.expand_dims(-1), zeros_like(hidden), hidden)
+    layers[1].apply_batch(layers[0].apply_batch(hidden).relu())
 }
 
 impl Agent<Tensor> {
@@ -299,17 +276,17 @@ impl Agent<Tensor> {
     /// an episode.
     pub fn gru_step(&self, obs: Tensor, episode_start: Tensor, hidden: Tensor) -> Tensor {
         let embedded = self.embedding.apply(obs.to(DType::F32)).relu();
-        self.gru.apply(embedded, reset_where(episode_start, hidden))
+        self.gru.apply(embedded, reset_carry(episode_start, hidden))
     }
 
     /// Unrolls the GRU over T steps of n environments; returns the hidden states `f32[T n, 128]`.
     fn unroll(&self, batch: &Samples<Tensor>) -> Tensor {
         let obs = merge_time_and_env(batch.obs).to(DType::F32);
-        let inputs = self.gru.project(apply_batch(&self.embedding, obs).relu()); // f32[T n, 384]
+        let inputs = self.gru.project(self.embedding.apply_batch(obs).relu()); // f32[T n, 384]
         let [steps, envs] = [batch.obs.dim(0), batch.obs.dim(1)];
         let inputs = inputs.reshape([steps, envs, inputs.dim(-1)]);
         let step = |hidden: Tensor, (inputs, episode_start): (Tensor, Tensor)| {
-            let hidden = self.gru.advance(inputs, reset_where(episode_start, hidden));
+            let hidden = self.gru.advance(inputs, reset_carry(episode_start, hidden));
             (hidden, hidden)
         };
         let (_, hidden) = scan(step, batch.initial_hidden, (inputs, batch.episode_starts));
@@ -438,8 +415,7 @@ pub fn collect_rollout(
     let noise = agent.noise(noise, [steps, envs, num_outputs]);
     let by_step = |x: Tensor| x.reshape([&[steps, envs][..], &x.shape()[1..]].concat());
     let starts = vmap(|key| env.env.env.reset(key))(starts.split_batch(steps * envs));
-    let leaves: Vec<Tensor> = tree::leaves(&starts).into_iter().map(by_step).collect();
-    let starts = tree::replace(&starts, leaves);
+    let starts = tree::map(starts, by_step);
     let keys = tree::map(keys.split_batch(steps * envs), by_step);
 
     let step = |env_state, noise| env_step(env, agent, env_state, noise, args);
@@ -630,9 +606,7 @@ pub fn update(
     let Rollout { obs, episode_starts, values, actions, rewards, dones, .. } = rollout;
     let discounts = (args.gamma, args.gae_lambda);
     let (advantages, returns) = compute_gae(rewards, dones, values, next_value, discounts);
-    let variance = returns.var(..);
-    let explained = 1.0 - (returns - values).var(..) / variance;
-    let explained_variance = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let explained_variance = explained_variance(values, returns);
 
     let samples = Samples {
         initial_hidden,
@@ -658,7 +632,7 @@ pub fn update(
 
 // ------------------------------------------------------------------------------------- training
 
-/// State carried between launches; saved as the model.
+/// State carried between calls; saved as the model.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
     /// State that gradient steps change.
@@ -734,9 +708,8 @@ pub fn train_iterations(
         ((train_state, env_state, key, num_updates + 1), report)
     };
     let init = (FlatTrainState { params, opt_state }, env_state, key, num_updates);
-    let options = ScanOptions::length(updates as usize);
-    let ((train_state, env_state, key, num_updates), report) =
-        scan_with(iteration, init, (), options);
+    let (carry, report) = scan_with(iteration, init, (), ScanOptions::length(updates as usize));
+    let (train_state, env_state, key, num_updates) = carry;
     let AdamState { count, m, v } = train_state.opt_state;
     let opt_state = AdamState { count, m: unravel(m), v: unravel(v) };
     let train_state = TrainState { agent: unravel(train_state.params), opt_state };
@@ -747,8 +720,8 @@ pub fn train_iterations(
 /// the run's folder.
 ///
 /// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from the environments,
-/// compilation, execution and file I/O.
+/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from the
+/// environments, compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let devices = start(args)?;
@@ -759,28 +732,30 @@ pub fn train(args: &Args) -> Result<Summary> {
     let init = jit(|key: Key<Tensor>| for_seeds(args, |key| init_runner(&env, key, args), key))
         .with_mode(args.run.mode)
         .named("ppo_anakin_gru_init");
-    let (launch, size) = (args.updates_per_call(args.batch_size()), args.batch_size() as u64);
-    let whole = Launch::new(&env, launch, devices, args);
-    let rest = Launch::new(&env, args.num_updates() % launch, devices, args);
+    let (updates_per_call, batch_size) =
+        (args.updates_per_call(args.batch_size()), args.batch_size() as u64);
+    let train_fn = TrainFn::new(&env, updates_per_call, devices, args);
+    let last_train_fn = TrainFn::new(&env, args.num_updates() % updates_per_call, devices, args);
 
     let mut state = trainer.init_or_resume(init.call(keys(args)?)?, ())?;
-    let mut log = Log::new(args, &trainer.notes, trainer.global_step() / size)?;
+    let mut log = Log::new(args, &trainer.notes, trainer.global_step() / batch_size)?;
     // 0 if a resumed run has already taken all of its timesteps. The trainer then stops, as no
     // update is left.
-    let next_updates = |log: &Log| args.num_updates().saturating_sub(log.updates).min(launch);
-    trainer.iteration_steps = next_updates(&log).max(1) * size;
+    let next_updates =
+        |log: &Log| args.num_updates().saturating_sub(log.updates).min(updates_per_call);
+    trainer.iteration_steps = next_updates(&log).max(1) * batch_size;
     while trainer.should_continue() {
         let updates = next_updates(&log);
-        let program = if updates < launch { &rest } else { &whole };
+        let program = if updates < updates_per_call { &last_train_fn } else { &train_fn };
         let (next_state, report) = program.call(state)?;
         state = next_state;
         log.reports(&mut trainer.run, &report, updates)?;
         trainer.notes = log.notes()?;
-        trainer.advance(updates * size)?;
-        trainer.iteration_steps = next_updates(&log).max(1) * size;
+        trainer.advance(updates * batch_size)?;
+        trainer.iteration_steps = next_updates(&log).max(1) * batch_size;
         trainer.checkpoint_if_due(&state, ())?;
     }
-    let compile_s = init.stats().seconds() + whole.compile_s() + rest.compile_s();
+    let compile_s = init.stats().seconds() + train_fn.compile_s() + last_train_fn.compile_s();
     let details = log.details(&trainer.run.dir)?;
     let summary = trainer.finish(&state, compile_s)?;
     let agents = args.num_agents() as u64;

@@ -255,7 +255,7 @@ fn env_step(
     }
     let transition = [obs, action, logprob, value, reward, step.done().to(DType::F32)];
     let env_state = EnvState { handle, obs: step.obs, key };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 /// Collects a rollout of `num_steps` steps of all environments.
@@ -512,7 +512,7 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, usize)
         ..PoolOptions::default()
     };
     let pool = EnvPool::atari(&args.env_id, atari, options)?;
-    let sizes = Sizes::of(Args::NAME, pool.spec(), &Args::ENVS)?;
+    let sizes = Sizes::from_spec(Args::NAME, pool.spec(), &Args::ENVS)?;
     Ok((pool, sizes.num_actions))
 }
 

@@ -16,18 +16,18 @@ use crate::envs::own::MiniGridOptions;
 use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, Space, XlaPool};
 use crate::error::Result;
 use crate::jit;
-use crate::nn::{Dense, Encoder, LstmCell, init::orthogonal};
+use crate::nn::{Dense, Encoder, LstmCell, init::orthogonal, reset_carry};
 use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::permutation;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
+use crate::rl::flags::{batches, minibatches_of_envs, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::{
     EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    merge_time_and_env, pools,
+    explained_variance, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{IndexMode, full_like, ones, stack, where_, zeros, zeros_like};
+use crate::trace::ops::{IndexMode, ones, stack, zeros, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Shape, Tensor, value_and_grad};
 
@@ -48,7 +48,7 @@ pub enum Sequence {
 
 /// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PPO with a memory, on Atari games of single frames", args_override_self = true)]
+#[command(about = "Recurrent PPO (LSTM) for Atari, boards and vectors", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo_atari_lstm")]
@@ -131,15 +131,7 @@ impl Args {
     fn check(&self) -> Result<()> {
         positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        ensure(
-            self.num_envs.is_multiple_of(self.num_minibatches),
-            "num-minibatches",
-            self.num_minibatches,
-            &format!(
-                "a divisor of --num-envs {}: minibatches are whole environments",
-                self.num_envs
-            ),
-        )?;
+        minibatches_of_envs(self.num_envs, self.num_minibatches)?;
         unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
         not_negative(&[
             ("learning-rate", self.learning_rate),
@@ -233,7 +225,7 @@ impl Agent<Tensor> {
         lstm_state: LstmState<Tensor>,
     ) -> LstmState<Tensor> {
         let gate_inputs = self.gate_inputs(obs);
-        self.lstm.advance(gate_inputs, reset_where(episode_start, lstm_state))
+        self.lstm.advance(gate_inputs, reset_carry(episode_start, lstm_state))
     }
 
     /// Unrolls the LSTM over T steps of n environments in one loop over the steps, or over the
@@ -249,7 +241,7 @@ impl Agent<Tensor> {
             let [steps, envs] = [batch.episode_starts.dim(0), batch.episode_starts.dim(1)];
             let gate_inputs = gate_inputs.reshape([steps, envs, gate_inputs.dim(-1)]);
             let step = |state: LstmState<Tensor>, (inputs, episode_start): (Tensor, Tensor)| {
-                let state = self.lstm.advance(inputs, reset_where(episode_start, state));
+                let state = self.lstm.advance(inputs, reset_carry(episode_start, state));
                 (state, state.1)
             };
             let (_, outputs) = scan(step, initial_state, (gate_inputs, batch.episode_starts));
@@ -261,22 +253,16 @@ impl Agent<Tensor> {
             (state, state.1)
         };
         let initial_state = tree::map(initial_state, |x: Tensor| take(x, sequences.envs));
-        let initial_state = reset_where(sequences.episode_starts, initial_state);
+        let initial_state = reset_carry(sequences.episode_starts, initial_state);
         let (_, outputs) = scan(step, initial_state, take(gate_inputs, sequences.steps));
         take(merge_time_and_env(outputs), sequences.positions) // of f32[L, S, 128]
     }
 
     /// Returns the policy and the values `f32[B]` for LSTM outputs `h: f32[B, 128]`.
     pub fn policy_and_value(&self, h: Tensor) -> (MultiCategorical<Tensor>, Tensor) {
-        let policy = MultiCategorical::from_logits(self.actor.apply(h), &self.nvec);
+        let policy = MultiCategorical::new(self.actor.apply(h), &self.nvec);
         (policy, self.critic.apply(h).squeeze(-1))
     }
-}
-
-/// Returns the LSTM state, zero where `episode_start: f32[N]` is 1.
-fn reset_where(episode_start: Tensor, (c, h): LstmState<Tensor>) -> LstmState<Tensor> {
-    let keep = (1.0 - episode_start).expand_dims(-1);
-    (c * keep, h * keep)
 }
 
 /// State that gradient steps change; saved as the model.
@@ -366,7 +352,7 @@ fn env_step(
     let transition = [obs, episode_start, action, logprob, value, reward, done];
     // `step.obs` is the first observation of the next episode where one ended.
     let env_state = EnvState { handle, obs: step.obs, episode_start: done, lstm_state, key };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 /// Collects a rollout of `num_steps` steps of all environments.
@@ -455,9 +441,7 @@ pub fn make_samples(
     let (_, next_value) = agent.policy_and_value(h); // f32[N]
     let (advantages, returns) =
         compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
-    let variance = returns.var(..);
-    let explained = 1.0 - (returns - values).var(..) / variance;
-    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let explained = explained_variance(values, returns);
     let samples = Samples {
         initial_lstm_state,
         obs,
@@ -510,10 +494,8 @@ pub fn ppo_loss(
     let clip = args.clip_coef;
 
     if args.norm_adv {
-        // PyTorch's standard deviation, whose divisor is B - 1.
-        let centered = advantages - advantages.mean(..);
-        let divisor = (advantages.dim(0) - 1).max(1) as f64;
-        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let unclipped = -advantages * ratio;
     let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
@@ -719,13 +701,13 @@ pub fn train(args: &Args) -> Result<Summary> {
         RunnerState { train_state, env_state }
     })
     .with_mode(args.run.mode)
-    .named("ppo_lstm_init");
+    .named("ppo_atari_lstm_init");
     let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
         .with_mode(args.run.mode)
-        .named("ppo_lstm_rollout");
+        .named("ppo_atari_lstm_rollout");
     let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, args))
         .with_mode(args.run.mode)
-        .named("ppo_lstm_step")
+        .named("ppo_atari_lstm_step")
         .check_nans(args.run.check_nans);
 
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;

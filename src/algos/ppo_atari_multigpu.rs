@@ -4,6 +4,8 @@
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_atari_multigpu.md`.
 
+use std::collections::HashSet;
+
 use clap::Parser;
 use serde::Serialize;
 
@@ -20,13 +22,13 @@ use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
     ComputeDtype, EpisodeRecord, EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer,
-    bootstrap_truncated, gather_minibatch, merge_time_and_env, pools,
+    bootstrap_truncated, explained_variance, gather_minibatch, merge_time_and_env, pools,
 };
 use crate::runtime::{Runtime, RuntimeOptions};
 use crate::trace::Axis;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::jacobian::ravel;
-use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros_like};
+use crate::trace::ops::{IndexMode, stack, zeros_like};
 use crate::tree::{self, Path, Tree};
 use crate::{Array, DType, Key, Tensor, pmean, value_and_grad};
 
@@ -160,6 +162,12 @@ impl Args {
             format!("{ids:?}"),
             &format!("one id for each of --num-devices {}", self.num_devices),
         )?;
+        ensure(
+            ids.iter().collect::<HashSet<_>>().len() == ids.len(),
+            "device-ids",
+            format!("{ids:?}"),
+            "different ids",
+        )?;
         let nans = self.run.check_nans;
         ensure(!nans, "check-nans", nans, "false: programs of several devices are not searched")?;
         unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
@@ -279,7 +287,7 @@ fn env_step(
     }
     let transition = [obs, action, logprob, value, reward, step.done().to(DType::F32)];
     let env_state = EnvState { handle, obs: step.obs, key };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 /// Collects a rollout of `num_steps` steps of all environments.
@@ -350,9 +358,7 @@ pub fn make_samples(
     let (_, next_value) = agent.policy_and_value(next_obs); // f32[N]
     let (advantages, returns) =
         compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
-    let variance = returns.var(..);
-    let explained = 1.0 - (returns - values).var(..) / variance;
-    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let explained = explained_variance(values, returns);
     let samples = Samples { obs, actions, logprobs, advantages, returns, values };
     (merge_time_and_env(samples), explained)
 }
@@ -391,10 +397,8 @@ pub fn ppo_loss(
 
     let mut advantages = batch.advantages;
     if args.norm_adv {
-        // PyTorch's standard deviation, whose divisor is B - 1.
-        let centered = advantages - advantages.mean(..);
-        let divisor = (advantages.dim(0) - 1).max(1) as f64;
-        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let unclipped = -advantages * ratio;
     let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
@@ -538,17 +542,17 @@ pub struct RunnerState<T> {
 
 impl RunnerState<Array> {
     /// Returns the state on the devices as one of arrays; nothing is copied.
-    fn of(
+    fn from_sharded(
         train_state: &TrainState<Sharded>,
         env_state: &EnvState<Sharded>,
     ) -> Result<RunnerState<Array>> {
-        let env_states = of_devices(env_state);
+        let env_states = device_shards(env_state);
         Ok(RunnerState { train_state: unreplicate(train_state)?, env_states })
     }
 }
 
 /// Returns the part of each device.
-fn of_devices<M: Tree<Sharded>>(tree: &M) -> Vec<M::With<Array>> {
+fn device_shards<M: Tree<Sharded>>(tree: &M) -> Vec<M::With<Array>> {
     let num_devices = tree::leaves(tree).first().map_or(0, |leaf| leaf.shards().len());
     let part = |device: usize| {
         tree.map_leaves_ref(&Path::ROOT, &mut |_, leaf: &Sharded| leaf.shards()[device].clone())
@@ -557,9 +561,9 @@ fn of_devices<M: Tree<Sharded>>(tree: &M) -> Vec<M::With<Array>> {
 }
 
 /// Returns the episodes that ended on all devices, in order; timesteps are those of all devices.
-fn episodes_of(stats: &EpisodeStats<Sharded>, args: &Args) -> Result<Vec<EpisodeRecord>> {
+fn collect_episodes(stats: &EpisodeStats<Sharded>, args: &Args) -> Result<Vec<EpisodeRecord>> {
     let mut episodes = Vec::new();
-    for (rank, stats) in of_devices(stats).iter().enumerate() {
+    for (rank, stats) in device_shards(stats).iter().enumerate() {
         episodes.extend(stats.to_vec()?.into_iter().map(|episode| EpisodeRecord {
             step: episode.step * args.num_devices as u64,
             env_id: rank * args.local_num_envs + episode.env_id,
@@ -598,16 +602,16 @@ fn collect_samples(
 }
 
 /// Handle of a device's environments and its PRNG key.
-type Start<T> = (Handle<T>, Key<T>);
+type DeviceInit<T> = (Handle<T>, Key<T>);
 
-/// Creates the environments of all devices; returns the starts of the devices and the sizes of the
-/// networks too. The seed of rank r is `--seed` + r.
-fn make_envs(args: &Args) -> Result<(Vec<Start<Array>>, XlaPool, Sizes)> {
-    let (mut starts, mut all_pools, mut all_sizes) = (Vec::new(), Vec::new(), Vec::new());
+/// Creates the environments of all devices. Returns each device's handle and PRNG key, the pools, and
+/// the sizes of the network. The seed of rank r is `--seed` + r.
+fn make_envs(args: &Args) -> Result<(Vec<DeviceInit<Array>>, XlaPool, Sizes)> {
+    let (mut device_inits, mut all_pools, mut all_sizes) = (Vec::new(), Vec::new(), Vec::new());
     for rank in 0..args.num_devices {
         let seed = args.run.seed.wrapping_add(rank as u64);
         let (pool, sizes) = pools::images(args, args.local_num_envs, seed)?;
-        starts.push((Handle::from_data(Array::from(rank as i32)), Key::new(seed)));
+        device_inits.push((Handle::from_data(Array::from(rank as i32)), Key::new(seed)));
         all_pools.push(pool);
         all_sizes.push(sizes);
     }
@@ -616,7 +620,7 @@ fn make_envs(args: &Args) -> Result<(Vec<Start<Array>>, XlaPool, Sizes)> {
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    Ok((starts, envs, sizes))
+    Ok((device_inits, envs, sizes))
 }
 
 /// Trains an agent and returns a summary. Event files and, if requested, the model are written to
@@ -628,13 +632,13 @@ fn make_envs(args: &Args) -> Result<(Vec<Start<Array>>, XlaPool, Sizes)> {
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
     let devices = args.devices();
-    let num_devices = devices.iter().max().map_or(1, |last| last + 1);
-    let runtime = Runtime::running_or_started(RuntimeOptions::with_cpu_devices(num_devices))?;
-    runtime.expect_device(num_devices - 1)?;
-    let (starts, envs, sizes) = make_envs(args)?;
+    let last_device = devices.iter().copied().max().unwrap_or(0);
+    let options = RuntimeOptions::with_cpu_devices(last_device.saturating_add(1));
+    Runtime::running_or_started(options)?.expect_device(last_device)?;
+    let (device_inits, envs, sizes) = make_envs(args)?;
     // The initial parameters are those of rank 0 on all devices.
-    type Starts = (Start<Tensor>, Key<Tensor>);
-    let init = pmap_with_mode(args.run.mode, "devices", |_, ((handle, key), first_key): Starts| {
+    type Init = (DeviceInit<Tensor>, Key<Tensor>);
+    let init = pmap_with_mode(args.run.mode, "devices", |_, ((handle, key), first_key): Init| {
         let ((key, _), (_, agent_key)) = (key.split(), first_key.split());
         let train_state = init_train_state(agent_key, &sizes, args);
         let (handle, first) = envs.reset(handle);
@@ -653,8 +657,8 @@ pub fn train(args: &Args) -> Result<Summary> {
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let first_key = replicate(&Key::new(args.run.seed), &devices)?;
     let (train_state, env_state) =
-        init.call((device_put_sharded(&starts, &devices)?, first_key))?;
-    let state = RunnerState::of(&train_state, &env_state)?;
+        init.call((device_put_sharded(&device_inits, &devices)?, first_key))?;
+    let state = RunnerState::from_sharded(&train_state, &env_state)?;
     let RunnerState { train_state, env_states } = trainer.init_or_resume(state, &envs)?;
     let mut train_state = replicate(&train_state, &devices)?;
     let mut env_state = device_put_sharded(&env_states, &devices)?;
@@ -667,18 +671,18 @@ pub fn train(args: &Args) -> Result<Summary> {
         let (next_env_state, episodes, data) =
             collect.call((train_state.agent.clone(), env_state))?;
         env_state = next_env_state;
-        let episodes = episodes_of(&episodes, args)?;
+        let episodes = collect_episodes(&episodes, args)?;
         let UpdateData { samples, indices, explained_variance } = data;
         let index = replicate(&Array::from(0i32), &devices)?;
         let rate = replicate(&Array::from(learning_rate as f32), &devices)?;
         let minibatch = Minibatch { samples, indices, index, learning_rate: rate };
         let step = |train_state, minibatch| step.call((train_state, minibatch));
-        let last;
-        (train_state, last) = run_epochs(train_state, &minibatch, step, args)?;
+        let (next_train_state, last) = run_epochs(train_state, &minibatch, step, args)?;
+        train_state = next_train_state;
         let explained_variance = unreplicate(&explained_variance)?;
         trainer.record(&episodes, Some(&UpdateMetrics { last, explained_variance }))?;
         trainer.log(&[("charts/learning_rate", learning_rate)])?;
-        trainer.checkpoint_if_due(&RunnerState::of(&train_state, &env_state)?, &envs)?;
+        trainer.checkpoint_if_due(&RunnerState::from_sharded(&train_state, &env_state)?, &envs)?;
     }
     let compile_s = init.stats().seconds() + collect.stats().seconds() + step.stats().seconds();
     let summary = trainer.finish(&unreplicate(&train_state)?, compile_s)?;

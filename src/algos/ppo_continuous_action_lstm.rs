@@ -15,19 +15,19 @@ use crate::jit;
 use crate::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
 };
-use crate::nn::{Dense, LstmCell, init::orthogonal};
+use crate::nn::{Dense, LstmCell, init::orthogonal, reset_carry};
 use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::permutation;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
+use crate::rl::flags::{batches, minibatches_of_envs, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Bounds;
 use crate::rl::{
     EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    merge_time_and_env, pools,
+    explained_variance, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with, while_loop};
-use crate::trace::ops::{IndexMode, constant, full_like, ones, stack, where_, zeros, zeros_like};
+use crate::trace::ops::{IndexMode, constant, ones, stack, zeros, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, value_and_grad};
 
@@ -36,7 +36,7 @@ use crate::{Array, DType, Key, Tensor, value_and_grad};
 /// Settings with CleanRL's names, and the defaults of `ppo_continuous_action` but for the rollout and the
 /// minibatches.
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PPO with a memory, for continuous actions", args_override_self = true)]
+#[command(about = "Recurrent PPO (LSTM) for continuous actions", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo_continuous_action_lstm")]
@@ -116,15 +116,7 @@ impl Args {
     fn check(&self) -> Result<()> {
         positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        ensure(
-            self.num_envs.is_multiple_of(self.num_minibatches),
-            "num-minibatches",
-            self.num_minibatches,
-            &format!(
-                "a divisor of --num-envs {}: minibatches are whole environments",
-                self.num_envs
-            ),
-        )?;
+        minibatches_of_envs(self.num_envs, self.num_minibatches)?;
         unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
         not_negative(&[
             ("learning-rate", self.learning_rate),
@@ -195,7 +187,7 @@ impl Agent<Tensor> {
         episode_start: Tensor,
         lstm_state: LstmState<Tensor>,
     ) -> LstmState<Tensor> {
-        self.lstm.advance(self.gate_inputs(obs), reset_where(episode_start, lstm_state))
+        self.lstm.advance(self.gate_inputs(obs), reset_carry(episode_start, lstm_state))
     }
 
     /// Unrolls the LSTM over `obs: f32[T, n, obs_size]` of n environments, from the state before the
@@ -207,7 +199,7 @@ impl Agent<Tensor> {
         initial_state: LstmState<Tensor>,
     ) -> Tensor {
         let step = |state: LstmState<Tensor>, (inputs, episode_start): (Tensor, Tensor)| {
-            let state = self.lstm.advance(inputs, reset_where(episode_start, state));
+            let state = self.lstm.advance(inputs, reset_carry(episode_start, state));
             (state, state.1)
         };
         scan(step, initial_state, (self.gate_inputs(obs), episode_starts)).1
@@ -222,12 +214,6 @@ impl Agent<Tensor> {
     pub fn value(&self, h: Tensor) -> Tensor {
         self.critic.apply(h).squeeze(-1)
     }
-}
-
-/// Returns the LSTM state, zero where `episode_start: f32[N]` is 1.
-fn reset_where(episode_start: Tensor, (c, h): LstmState<Tensor>) -> LstmState<Tensor> {
-    let keep = (1.0 - episode_start).expand_dims(-1);
-    (c * keep, h * keep)
 }
 
 /// State that gradient steps change.
@@ -351,7 +337,7 @@ fn env_step(
         reward_stats,
         key,
     };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 /// Collects a rollout of `num_steps` steps of all environments.
@@ -435,9 +421,7 @@ pub fn make_samples(rollout: Rollout<Tensor>, args: &Args) -> (Samples<Tensor>, 
     let Rollout { values, rewards, dones, next_value, .. } = rollout;
     let (advantages, returns) =
         compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
-    let variance = returns.var(..);
-    let explained = 1.0 - (returns - values).var(..) / variance;
-    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let explained = explained_variance(values, returns);
     let samples = Samples {
         initial_lstm_state,
         obs,
@@ -496,10 +480,8 @@ pub fn ppo_loss(
     let clip = args.clip_coef;
 
     if args.norm_adv {
-        // PyTorch's standard deviation, whose divisor is B - 1.
-        let centered = advantages - advantages.mean(..);
-        let divisor = (advantages.dim(0) - 1).max(1) as f64;
-        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let unclipped = -advantages * ratio;
     let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);

@@ -22,10 +22,10 @@ use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
     EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    gather_minibatch, merge_time_and_env, pools,
+    explained_variance, gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{IndexMode, full_like, stack, where_, zeros, zeros_like};
+use crate::trace::ops::{IndexMode, stack, zeros, zeros_like};
 use crate::tree::Tree;
 use crate::{Array, DType, Key, Shape, Tensor, value_and_grad};
 
@@ -409,7 +409,7 @@ fn env_step(
     let done = step.done().to(DType::F32);
     let transition = [obs, action, logprob, ext_value, int_value, reward, curiosity_reward, done];
     let env_state = EnvState { handle, obs: step.obs, key };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 /// Collects a rollout of `num_steps` steps of all environments.
@@ -504,9 +504,7 @@ pub fn make_samples(
     let samples =
         Samples { obs, actions, logprobs, advantages, ext_returns, int_returns, ext_values };
     let samples = merge_time_and_env(samples);
-    let variance = samples.ext_returns.var(..);
-    let explained = 1.0 - (samples.ext_returns - samples.ext_values).var(..) / variance;
-    (samples, where_(variance.eq(0.0), full_like(variance, f64::NAN), explained))
+    (samples, explained_variance(samples.ext_values, samples.ext_returns))
 }
 
 // ----------------------------------------------------------------------------------------- loss
@@ -558,10 +556,8 @@ pub fn ppo_loss(
 
     let mut advantages = batch.advantages;
     if args.norm_adv {
-        // PyTorch's standard deviation, whose divisor is B - 1.
-        let centered = advantages - advantages.mean(..);
-        let divisor = (advantages.dim(0) - 1).max(1) as f64;
-        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let unclipped = -advantages * ratio;
     let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);

@@ -20,12 +20,10 @@ use crate::rl::saved::load_model;
 use crate::rl::spaces::Masked;
 use crate::rl::{
     EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
-    gather_minibatch, merge_time_and_env, pools,
+    explained_variance, gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{
-    concatenate, constant, div, full_like, iota, stack, where_, zeros, zeros_like,
-};
+use crate::trace::ops::{concatenate, constant, div, iota, stack, where_, zeros, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, value_and_grad, vmap};
 
@@ -199,7 +197,8 @@ impl Agent<Tensor> {
     pub fn policy_and_value(&self, obs: Tensor) -> (MultiCategorical<Tensor>, Tensor) {
         let (obs, allowed) = self.sizes.split(obs);
         let features = self.features(obs);
-        let policy = MultiCategorical::new(self.actor.apply(features), allowed, &self.sizes.nvec);
+        let policy =
+            MultiCategorical::masked(self.actor.apply(features), allowed, &self.sizes.nvec);
         (policy, self.critic.apply(features).squeeze(-1))
     }
 }
@@ -360,7 +359,7 @@ fn step_both_players(
 ) -> (Handle<Tensor>, StepOutput<Tensor>) {
     let (handle, own_step) = envs.step(handle, action);
     let (obs, allowed) = sizes.split(own_step.obs);
-    let reply = MultiCategorical::new(opponent(obs), allowed, &sizes.nvec).sample(key);
+    let reply = MultiCategorical::masked(opponent(obs), allowed, &sizes.nvec).sample(key);
     let (handle, reply_step) = envs.step(handle, reply);
     let reward = own_step.reward - reply_step.reward;
     let done = own_step.done() | reply_step.done();
@@ -460,9 +459,7 @@ pub fn make_samples(
     let (_, next_value) = agent.policy_and_value(next_obs); // f32[N]
     let (advantages, returns) =
         compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
-    let variance = returns.var(..);
-    let explained = 1.0 - (returns - values).var(..) / variance;
-    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let explained = explained_variance(values, returns);
     let samples = Samples { obs, actions, logprobs, advantages, returns, values };
     (merge_time_and_env(samples), explained)
 }
@@ -501,10 +498,8 @@ pub fn ppo_loss(
 
     let mut advantages = batch.advantages;
     if args.norm_adv {
-        // PyTorch's standard deviation, whose divisor is B - 1.
-        let centered = advantages - advantages.mean(..);
-        let divisor = (advantages.dim(0) - 1).max(1) as f64;
-        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let unclipped = -advantages * ratio;
     let clipped = -advantages * ratio.clip(1.0 - clip, 1.0 + clip);
@@ -743,7 +738,7 @@ fn play_random(
             (reset_handle, first.obs)
         } else {
             let (obs, allowed) = sizes.split(first.obs);
-            let policy = MultiCategorical::new(random_logits(obs), allowed, &sizes.nvec);
+            let policy = MultiCategorical::masked(random_logits(obs), allowed, &sizes.nvec);
             let (handle, step) = envs.step(reset_handle, policy.sample(opening_key));
             (handle, step.obs)
         };

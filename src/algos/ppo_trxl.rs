@@ -23,12 +23,11 @@ use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::{
     EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    gather_minibatch, merge_time_and_env, pools,
+    explained_variance, gather_minibatch, merge_time_and_env, pools,
 };
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{
-    IndexMode, arange, concatenate, constant, full_like, ones_like, stack, where_, zeros,
-    zeros_like,
+    IndexMode, arange, concatenate, constant, ones_like, stack, where_, zeros, zeros_like,
 };
 use crate::trace::{DType, Shape};
 use crate::tree::Tree;
@@ -131,7 +130,7 @@ pub struct Args {
     /// The positional encoding of memories
     #[arg(long, value_enum, default_value_t = PositionalEncoding::Absolute)]
     pub trxl_positional_encoding: PositionalEncoding,
-    /// Coefficient of the loss of reconstructed images; 0 is without
+    /// Coefficient of the image reconstruction loss; 0 disables it
     #[arg(long, default_value_t = 0.0)]
     pub reconstruction_coef: f64,
 }
@@ -168,9 +167,10 @@ impl Args {
 
     /// Returns the learning rate and the entropy coefficient at a timestep.
     pub fn annealed(&self, global_step: u64) -> (f64, f64) {
-        let frac = match global_step < self.anneal_steps {
-            true => 1.0 - global_step as f64 / self.anneal_steps as f64,
-            false => 0.0,
+        let frac = if global_step < self.anneal_steps {
+            1.0 - global_step as f64 / self.anneal_steps as f64
+        } else {
+            0.0
         };
         let anneal = |init: f64, last: f64| (init - last) * frac + last;
         (anneal(self.init_lr, self.final_lr), anneal(self.init_ent_coef, self.final_ent_coef))
@@ -179,7 +179,8 @@ impl Args {
 
 registered_algorithm!(Args, "ppo_trxl", DISCRETE_OR_MULTI_DISCRETE, Args::check, train, policy);
 
-/// Length of the longest episode of environments without a time limit.
+/// Number of positions that are encoded for environments without a time limit; later steps have the last
+/// encoding.
 const MAX_EPISODE_STEPS: usize = 1024;
 
 /// Sizes of observations, actions and episodes.
@@ -276,14 +277,6 @@ impl Agent<Tensor> {
     }
 }
 
-/// Returns the log probabilities `f32[B, components]` of `actions: i32[B, components]`.
-fn log_probs(policy: &MultiCategorical<Tensor>, actions: Tensor) -> Tensor {
-    let components = policy.components.iter().enumerate();
-    let of =
-        |(k, one): (usize, &Categorical<Tensor>)| one.log_prob(actions.index_axis(-1, k as isize));
-    stack(&components.map(of).collect::<Vec<_>>(), -1)
-}
-
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
@@ -351,7 +344,7 @@ fn env_step(
     let (key, action_key) = key.split();
     let output = agent.apply(obs, &env_window(memory, episode_steps));
     let action = output.policy.sample(action_key); // i32[N, components]
-    let logprob = log_probs(&output.policy, action);
+    let logprob = output.policy.component_log_probs(action);
     let discrete = matches!(envs.spec().action, Space::Discrete { .. });
     let (handle, step) = envs.step(handle, if discrete { action.squeeze(-1) } else { action });
     let memory = remember(memory, output.memory);
@@ -369,7 +362,7 @@ fn env_step(
     // `step.obs` is the first observation of the next episode where one ended.
     let episode_steps = where_(done, zeros_like(episode_steps), episode_steps + 1);
     let env_state = EnvState { handle, obs: step.obs, episode_steps, memory, key };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 /// Collects a rollout of `num_steps` steps of all environments.
@@ -453,8 +446,6 @@ pub struct UpdateData<T> {
     pub stored_memories: T,
     /// `i32[update_epochs * num_minibatches, minibatch_size]`: samples of all minibatches.
     pub indices: T,
-    /// Explained variance of the values.
-    pub explained_variance: T,
 }
 
 /// Returns the samples of a rollout and the explained variance of its values,
@@ -464,9 +455,7 @@ pub fn make_samples(rollout: Rollout<Tensor>, args: &Args) -> (Samples<Tensor>, 
     let Rollout { stored_memories, next_value, .. } = rollout;
     let (advantages, returns) =
         compute_gae(rewards, dones, values, next_value, (args.gamma, args.gae_lambda));
-    let variance = returns.var(..);
-    let explained = 1.0 - (returns - values).var(..) / variance;
-    let explained = where_(variance.eq(0.0), full_like(variance, f64::NAN), explained);
+    let explained = explained_variance(values, returns);
     let [num_envs, rows] = [stored_memories.dim(0), stored_memories.dim(1)];
     let memory_starts = arange(args.num_steps, DType::I32).expand_dims(1)
         + arange(num_envs, DType::I32).expand_dims(0) * rows as i32;
@@ -496,7 +485,7 @@ pub struct Metrics<T> {
     pub policy_loss: T,
     /// Mean entropy of the policy.
     pub entropy: T,
-    /// Reconstruction loss; 0 without.
+    /// Reconstruction loss; 0 if disabled.
     pub reconstruction_loss: T,
     /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
     pub old_approx_kl: T,
@@ -515,16 +504,14 @@ pub fn ppo_loss(
     args: &Args,
 ) -> (Tensor, Metrics<Tensor>) {
     let AgentOutput { policy, value, hidden, .. } = agent.apply(batch.obs, window);
-    let logratio = log_probs(&policy, batch.actions) - batch.logprobs; // f32[B, components]
+    let logratio = policy.component_log_probs(batch.actions) - batch.logprobs; // f32[B, components]
     let ratio = logratio.exp();
     let clip = args.clip_coef;
 
     let mut advantages = batch.advantages;
     if args.norm_adv {
-        // PyTorch's standard deviation, whose divisor is B - 1.
-        let centered = advantages - advantages.mean(..);
-        let divisor = (advantages.dim(0) - 1).max(1) as f64;
-        advantages = centered / ((centered.square().sum(..) / divisor).sqrt() + 1e-8);
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let advantages = advantages.expand_dims(1) * ones_like(ratio);
     let unclipped = -advantages * ratio;
@@ -674,23 +661,33 @@ pub struct RunnerState<T> {
     pub env_state: EnvState<T>,
 }
 
-/// Collects a rollout and makes the training data of it; compiled as one program. Also returns the
-/// mean value and the mean advantage.
+/// Means over a rollout; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+struct RolloutMetrics<T> {
+    /// Explained variance of the values.
+    explained_variance: T,
+    /// Mean value.
+    value_mean: T,
+    /// Mean advantage.
+    advantage_mean: T,
+}
+
+/// Collects a rollout and makes the training data of it; compiled as one program.
 fn collect_samples(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
     env_state: EnvState<Tensor>,
     args: &Args,
-) -> (EnvState<Tensor>, EpisodeStats<Tensor>, UpdateData<Tensor>, [Tensor; 2]) {
+) -> (EnvState<Tensor>, EpisodeStats<Tensor>, UpdateData<Tensor>, RolloutMetrics<Tensor>) {
     let (mut env_state, rollout, episodes) = collect_rollout(envs, agent, env_state, args);
     let stored_memories = merge_time_and_env(rollout.stored_memories);
     let (samples, explained_variance) = make_samples(rollout, args);
     let (key, shuffle_key) = env_state.key.split();
     env_state.key = key;
     let indices = minibatch_indices(shuffle_key, args);
-    let means = [samples.values.mean(..), samples.advantages.mean(..)];
-    let data = UpdateData { samples, stored_memories, indices, explained_variance };
-    (env_state, episodes, data, means)
+    let (value_mean, advantage_mean) = (samples.values.mean(..), samples.advantages.mean(..));
+    let metrics = RolloutMetrics { explained_variance, value_mean, advantage_mean };
+    (env_state, episodes, UpdateData { samples, stored_memories, indices }, metrics)
 }
 
 /// Creates environments, and returns them with the sizes of the network.
@@ -702,7 +699,7 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, TrxlSi
         args.reconstruction_coef == 0.0 || obs_kind == ObsKind::Frames,
         "reconstruction-coef",
         args.reconstruction_coef,
-        &format!("0 for observations that are no images, as those of {}", args.env_id),
+        &format!("0: observations of {} are not images", args.env_id),
     )?;
     let shape = pool.spec().observation.shape();
     let limit = pool.spec().max_episode_steps;
@@ -750,9 +747,8 @@ pub fn train(args: &Args) -> Result<Summary> {
     while trainer.should_continue() {
         let (learning_rate, ent_coef) = args.annealed(trainer.global_step());
         let RunnerState { train_state, env_state } = state;
-        let (env_state, episodes, data, [value_mean, advantage_mean]) =
+        let (env_state, episodes, data, rollout) =
             collect.call((train_state.agent.clone(), env_state))?;
-        let explained_variance = data.explained_variance.clone();
         let minibatch = Minibatch {
             data,
             index: Array::from(0i32),
@@ -762,12 +758,13 @@ pub fn train(args: &Args) -> Result<Summary> {
         let step = |train_state, minibatch| step.call((train_state, minibatch));
         let (train_state, last) = run_epochs(train_state, &minibatch, step, args)?;
         state = RunnerState { train_state, env_state };
-        trainer.record(&episodes.to_vec()?, Some(&UpdateMetrics { last, explained_variance }))?;
+        let metrics = UpdateMetrics { last, explained_variance: rollout.explained_variance };
+        trainer.record(&episodes.to_vec()?, Some(&metrics))?;
         trainer.log(&[
             ("charts/learning_rate", learning_rate),
             ("charts/entropy_coefficient", ent_coef),
-            ("episode/value_mean", f64::from(value_mean.item::<f32>()?)),
-            ("episode/advantage_mean", f64::from(advantage_mean.item::<f32>()?)),
+            ("episode/value_mean", f64::from(rollout.value_mean.item::<f32>()?)),
+            ("episode/advantage_mean", f64::from(rollout.advantage_mean.item::<f32>()?)),
         ])?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
@@ -775,8 +772,8 @@ pub fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.train_state, compile_s)
 }
 
-/// Returns the policy of a saved model: the most likely action, the logits and the next state, `f32[1
-/// + W, B, layers dim]`: the step of the episode, then the memories of the last W steps.
+/// Returns the policy of a saved model: the most likely action, the logits and the next state,
+/// `f32[1 + W, B, layers * dim]`: the step of the episode, then the memories of the last W steps.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
     let agent = load_model(model, |key| init_train_state(key, &sizes, args))?.agent;

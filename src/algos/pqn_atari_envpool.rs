@@ -14,7 +14,7 @@ use crate::nn::{Conv2d, Dense, Encoder, LayerNorm, init::orthogonal};
 use crate::optim::{AdamState, RAdam, clip_grad_norm};
 use crate::random::{permutation, randint, uniform};
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, not_negative, positive, unit};
+use crate::rl::flags::{batches, counted_in_i32, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
@@ -101,6 +101,7 @@ impl Args {
     fn check(&self) -> Result<()> {
         positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
+        counted_in_i32(self.total_timesteps)?;
         unit(&[
             ("gamma", self.gamma),
             ("q-lambda", self.q_lambda),
@@ -261,7 +262,7 @@ fn env_step(
     }
     let transition = [obs, action, reward, step.done().to(DType::F32), q_values.max(-1)];
     let env_state = EnvState { handle, obs: step.obs, global_step, key };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 /// Collects a rollout of `num_steps` steps of all environments.

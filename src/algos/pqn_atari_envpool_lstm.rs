@@ -10,11 +10,13 @@ use serde::Serialize;
 use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, XlaPool};
 use crate::error::Result;
 use crate::jit;
-use crate::nn::{Conv2d, Dense, Encoder, LayerNorm, LstmCell, init::orthogonal};
+use crate::nn::{Conv2d, Dense, Encoder, LayerNorm, LstmCell, init::orthogonal, reset_carry};
 use crate::optim::{AdamState, RAdam, clip_grad_norm};
 use crate::random::{permutation, randint, uniform};
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
+use crate::rl::flags::{
+    batches, counted_in_i32, minibatches_of_envs, not_negative, positive, unit,
+};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
@@ -30,7 +32,7 @@ use crate::{DType, Key, Tensor, value_and_grad};
 
 /// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PQN with a memory, on Atari games of single frames", args_override_self = true)]
+#[command(about = "Recurrent PQN (LSTM) for Atari, boards and vectors", args_override_self = true)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "pqn_atari_envpool_lstm")]
@@ -101,15 +103,8 @@ impl Args {
     fn check(&self) -> Result<()> {
         positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        ensure(
-            self.num_envs.is_multiple_of(self.num_minibatches),
-            "num-minibatches",
-            self.num_minibatches,
-            &format!(
-                "a divisor of --num-envs {}: minibatches are whole environments",
-                self.num_envs
-            ),
-        )?;
+        counted_in_i32(self.total_timesteps)?;
+        minibatches_of_envs(self.num_envs, self.num_minibatches)?;
         unit(&[
             ("gamma", self.gamma),
             ("q-lambda", self.q_lambda),
@@ -220,7 +215,7 @@ impl QNetwork<Tensor> {
         episode_start: Tensor,
         lstm_state: LstmState<Tensor>,
     ) -> LstmState<Tensor> {
-        self.lstm.advance(self.gate_inputs(obs), reset_where(episode_start, lstm_state))
+        self.lstm.advance(self.gate_inputs(obs), reset_carry(episode_start, lstm_state))
     }
 
     /// Unrolls the LSTM over T steps of n environments; returns the action values
@@ -230,19 +225,13 @@ impl QNetwork<Tensor> {
         let [steps, envs] = [batch.episode_starts.dim(0), batch.episode_starts.dim(1)];
         let gate_inputs = gate_inputs.reshape([steps, envs, gate_inputs.dim(-1)]);
         let step = |state: LstmState<Tensor>, (inputs, episode_start): (Tensor, Tensor)| {
-            let state = self.lstm.advance(inputs, reset_where(episode_start, state));
+            let state = self.lstm.advance(inputs, reset_carry(episode_start, state));
             (state, state.1)
         };
         let (_, outputs) =
             scan(step, batch.initial_lstm_state, (gate_inputs, batch.episode_starts));
         self.head.apply(merge_time_and_env(outputs))
     }
-}
-
-/// Returns the LSTM state, zero where `episode_start: f32[N]` is 1.
-fn reset_where(episode_start: Tensor, (c, h): LstmState<Tensor>) -> LstmState<Tensor> {
-    let keep = (1.0 - episode_start).expand_dims(-1);
-    (c * keep, h * keep)
 }
 
 /// State that gradient steps change; saved as the model.
@@ -351,7 +340,7 @@ fn env_step(
     // `step.obs` is the first observation of the next episode where one ended.
     let env_state =
         EnvState { handle, obs: step.obs, episode_start: done, lstm_state, global_step, key };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 /// Collects a rollout of `num_steps` steps of all environments.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::envs::{Handle, XlaPool};
 use crate::error::Result;
 use crate::nn::{Activation, Mlp};
-use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
+use crate::optim::{Adam, AdamState, periodic_update};
 use crate::random::{randint, uniform};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{
@@ -117,10 +117,10 @@ impl Args {
     fn check(&self) -> Result<()> {
         let (train, target) = (self.train_frequency, self.target_network_frequency);
         update_schedule(self.num_envs, ("train-frequency", train), target)?;
-        at_least_one_call(self.total_timesteps, self.steps_per_call())?;
         let (updates, all) = (self.updates_per_call(), target / train);
         let expected = format!("a divisor of {all}, the gradient steps between target updates");
         ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
+        at_least_one_call(self.total_timesteps, self.steps_per_call())?;
         positive(&[("batch-size", self.batch_size), ("n-quantiles", self.n_quantiles)])?;
         within("buffer-size", self.buffer_size, train, i32::MAX as usize)?;
         unit(&[
@@ -230,7 +230,7 @@ fn env_step(
     };
     let global_step = global_step + args.num_envs as i32;
     let env_state = EnvState { handle, obs: step.obs.to(DType::F32), global_step, key };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 // ----------------------------------------------------------------------------------------- loss
@@ -303,8 +303,7 @@ fn update_target(
     args: &Args,
 ) -> TrainState<Tensor> {
     let TrainState { q, target, .. } = &train_state;
-    let updated = incremental_update(q, target, 1.0);
-    let target = periodic_update(&updated, target, global_step, args.target_network_frequency);
+    let target = periodic_update(q, target, global_step, args.target_network_frequency);
     TrainState { target, ..train_state }
 }
 
@@ -400,10 +399,8 @@ pub fn train(args: &Args) -> Result<Summary> {
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
         let learning = trainer.global_step() >= args.learning_starts;
-        let (next_state, episodes, metrics) = match learning {
-            true => learn.call(state)?,
-            false => explore.call(state)?,
-        };
+        let (next_state, episodes, metrics) =
+            if learning { learn.call(state)? } else { explore.call(state)? };
         state = next_state;
         trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
         trainer.checkpoint_if_due(&state, &envs)?;

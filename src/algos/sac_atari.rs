@@ -291,7 +291,7 @@ fn env_step(
     let age = where_(step.first, zeros_like(age), (age + 1).minimum(255));
     let global_step = global_step + num_envs as i32;
     let env_state = EnvState { handle, obs: step.obs, age, global_step, key };
-    (env_state, (transition, EpisodeStats::of(&step)))
+    (env_state, (transition, EpisodeStats::from_step(&step)))
 }
 
 // ----------------------------------------------------------------------------------------- loss

@@ -5,7 +5,7 @@ use crate::random::Key;
 use crate::trace::ops;
 use crate::trace::tensor::function;
 use crate::trace::{DType, Tensor};
-use crate::tree::Tree;
+use crate::tree::{self, Tree};
 
 /// Samples `count` orthogonal matrices `[size, size]`, concatenated along the last axis.
 #[track_caller]
@@ -160,4 +160,19 @@ impl GruCell<Tensor> {
         let _scope = function("GruCell::start");
         ops::zeros([batch, self.w_h.dim(0)], self.w_h.dtype())
     }
+}
+
+/// Returns the state of a recurrent cell, `[N, ..]` each, with zeros where `episode_start: [N]` is true or
+/// not 0: the observation is the first one of an episode.
+#[track_caller]
+pub fn reset_carry<C: Tree<Tensor, With<Tensor> = C>>(episode_start: Tensor, carry: C) -> C {
+    let _scope = function("reset_carry");
+    let starts = episode_start.to(DType::Bool);
+    tree::map(carry, |x: Tensor| {
+        let mut mask = starts;
+        for _ in starts.rank()..x.rank() {
+            mask = mask.expand_dims(-1);
+        }
+        ops::where_(mask, ops::zeros_like(x), x)
+    })
 }

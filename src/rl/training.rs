@@ -35,7 +35,7 @@ pub mod truncation;
 pub use algorithm::Algorithm;
 pub use episodes::{EpisodeRecord, EpisodeStats};
 pub use evaluation::{Evaluation, PolicyOutput};
-pub use minibatch::{gather_minibatch, merge_time_and_env};
+pub use minibatch::{explained_variance, gather_minibatch, merge_time_and_env};
 pub use options::{ComputeDtype, ImageNetwork, OnWriteError, RunOptions};
 pub use policy::{Policy, PolicyResults};
 pub use progress::Progress;

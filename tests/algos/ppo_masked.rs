@@ -63,7 +63,7 @@ fn the_loss_is_that_of_numpy() {
 fn only_valid_actions_are_sampled() {
     let run = interpret(|key: Key<Tensor>| {
         let allowed = floats([6, 5], &ALLOWED).gt(0.5);
-        let policy = MultiCategorical::new(wave([6, 5], 0.0), allowed, &[3, 2]);
+        let policy = MultiCategorical::masked(wave([6, 5], 0.0), allowed, &[3, 2]);
         policy.sample(key)
     });
     let mut sampled = [[false; 5]; 6];

@@ -26,7 +26,7 @@ impl Env {
     pub fn new(args: &Args) -> Result<Env> {
         let env = AutoReset::new(make(&args.env_id)?);
         let spec = env.env.spec();
-        let sizes = Sizes::of(Args::NAME, &spec, &Args::ENVS)?;
+        let sizes = Sizes::from_spec(Args::NAME, &spec, &Args::ENVS)?;
         Ok(Env { env, sizes, obs_dtype: spec.observation.dtype() })
     }
 

@@ -1,4 +1,4 @@
-//! Logging of a launch, with many updates of many agents, to the event file.
+//! Logging of many updates of many agents to the event file.
 
 use std::path::Path;
 
@@ -53,7 +53,7 @@ impl<'a> Log<'a> {
         (!means.is_empty()).then(|| means.iter().sum::<f64>() / means.len() as f64)
     }
 
-    /// Logs the reports of one launch, `[agents, updates, ..]` or `[updates, ..]`. The first of the
+    /// Logs the reports of one call, `[agents, updates, ..]` or `[updates, ..]`. The first of the
     /// metrics is the loss.
     pub(super) fn reports(
         &mut self,

@@ -33,15 +33,15 @@ pub enum SeedAxis {
 const MAX_REPORT: usize = 1 << 26;
 
 impl Args {
-    /// Number of updates in one launch, of `steps_per_update` timesteps each. The default gives about 64 launches, so that progress is
-    /// visible and the cost of a launch is negligible. It divides the total if a divisor is near,
-    /// because a last launch of another length is compiled separately.
+    /// Number of updates in one call, of `steps_per_update` timesteps each. The default gives about 64
+    /// calls, so that progress is visible and the cost of a call is negligible. It divides the total if a
+    /// divisor is near, because a last call of another length is compiled separately.
     pub(super) fn updates_per_call(&self, steps_per_update: usize) -> u64 {
         let total = self.num_updates();
         if self.updates_per_call > 0 {
             return self.updates_per_call.min(total);
         }
-        // The report of a launch, which covers every timestep, is kept in memory.
+        // The report of a call, which covers every timestep, is kept in memory.
         let max = (MAX_REPORT / (steps_per_update * self.num_agents()).max(1)).max(1) as u64;
         let wanted = total.div_ceil(64).min(max);
         (wanted..=wanted * 2).find(|n| total.is_multiple_of(*n)).unwrap_or(wanted)
@@ -112,32 +112,32 @@ pub fn start(args: &Args) -> Result<usize> {
     Ok(devices)
 }
 
-/// Functions that one device runs in a launch.
-type Part<'a> = Box<dyn Fn(LaunchInput<Tensor>) -> LaunchOutput<Tensor> + 'a>;
-type SplitPart<'a> = Box<dyn Fn(Axis, LaunchInput<Tensor>) -> LaunchOutput<Tensor> + 'a>;
+/// Functions that one device runs.
+type Part<'a> = Box<dyn Fn(TrainFnInput<Tensor>) -> TrainFnOutput<Tensor> + 'a>;
+type SplitPart<'a> = Box<dyn Fn(Axis, TrainFnInput<Tensor>) -> TrainFnOutput<Tensor> + 'a>;
 /// Values of each sweep, and the states.
-type LaunchInput<T> = (Vec<T>, RunnerState<T>);
-type LaunchOutput<T> = (RunnerState<T>, Report<T>);
+type TrainFnInput<T> = (Vec<T>, RunnerState<T>);
+type TrainFnOutput<T> = (RunnerState<T>, Report<T>);
 
 /// Program that runs a number of updates of the agents of all seeds; each device takes an equal
 /// share of the agents.
-pub struct Launch<'a> {
+pub struct TrainFn<'a> {
     devices: Vec<usize>,
     args: &'a Args,
-    whole: Jit<LaunchInput<Tensor>, LaunchOutput<Tensor>, Part<'a>>,
-    split: Pmap<LaunchInput<Tensor>, LaunchOutput<Tensor>, SplitPart<'a>>,
+    whole: Jit<TrainFnInput<Tensor>, TrainFnOutput<Tensor>, Part<'a>>,
+    split: Pmap<TrainFnInput<Tensor>, TrainFnOutput<Tensor>, SplitPart<'a>>,
 }
 
-impl<'a> Launch<'a> {
-    /// Creates a launch of `updates` updates on the first `devices` devices, a number that divides
+impl<'a> TrainFn<'a> {
+    /// Creates a program that runs `updates` updates on the first `devices` devices, a number that divides
     /// the seeds.
-    pub fn new(env: &'a Env, updates: u64, devices: usize, args: &'a Args) -> Launch<'a> {
-        let part = move |input: LaunchInput<Tensor>| {
+    pub fn new(env: &'a Env, updates: u64, devices: usize, args: &'a Args) -> TrainFn<'a> {
+        let part = move |input: TrainFnInput<Tensor>| {
             for_seeds(args, |input| train_iterations(env, input, updates, args), input)
         };
         let whole: Part<'a> = Box::new(part);
         let split: SplitPart<'a> = Box::new(move |_, state| part(state));
-        Launch {
+        TrainFn {
             devices: (0..devices).collect(),
             args,
             whole: jit(whole)
@@ -153,12 +153,12 @@ impl<'a> Launch<'a> {
     ///
     /// # Errors
     /// Returns errors from compilation and execution.
-    pub fn call(&self, state: RunnerState<Array>) -> Result<LaunchOutput<Array>> {
+    pub fn call(&self, state: RunnerState<Array>) -> Result<TrainFnOutput<Array>> {
         let input = (self.args.swept()?, state);
         if self.devices.len() == 1 {
             return self.whole.call(input);
         }
-        // Sharding takes milliseconds, a launch seconds.
+        // Sharding takes milliseconds, a call seconds.
         let (state, report) = self.split.call(shard(&input, &self.devices)?)?;
         Ok((unshard(&state)?, unshard(&report)?))
     }

@@ -199,7 +199,7 @@ impl Transformer<Tensor> {
         if self.absolute {
             let frequencies: Vec<f32> =
                 (0..dim).step_by(2).map(|i| 1e4f64.powf(-(i as f64) / dim as f64) as f32).collect();
-            let remaining = (last - indices).to(DType::F32).expand_dims(-1);
+            let remaining = (last - indices).maximum(0).to(DType::F32).expand_dims(-1);
             let angles = remaining * constant(frequencies.as_slice());
             return Some(concatenate(&[angles.sin(), angles.cos()], -1));
         }

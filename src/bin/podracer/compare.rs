@@ -101,7 +101,7 @@ const TASKS: &[Task] = &[
         ],
     },
     Task {
-        title: "PPO with a memory (Atari, Breakout-v5)",
+        title: "PPO with LSTM (Atari, Breakout-v5)",
         algo: "ppo_atari_lstm",
         env_id: "Breakout-v5",
         flags: &[],

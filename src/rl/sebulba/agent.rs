@@ -32,7 +32,7 @@ impl Sizes {
     /// # Errors
     /// [`Error::Config`](crate::Error::Config) for observations or actions that no network here
     /// supports.
-    pub fn of(
+    pub fn from_spec(
         algorithm: &str,
         spec: &EnvSpec,
         network: ImageNetwork,

@@ -140,7 +140,7 @@ pub fn collect_rollout(
             reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, gamma, value);
         }
         let next = EnvState { handle, obs: step.obs, reward, done, key };
-        (next, (obs, action, logprob, value, reward, done, EpisodeStats::of(&step)))
+        (next, (obs, action, logprob, value, reward, done, EpisodeStats::from_step(&step)))
     };
     let (env_state, outputs) = scan_with(env_step, env_state, (), ScanOptions::length(num_steps));
     let (obs, actions, logprobs, values, rewards, dones, episodes) = outputs;

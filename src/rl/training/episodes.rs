@@ -33,7 +33,7 @@ pub struct EpisodeRecord {
 
 impl EpisodeStats<Tensor> {
     /// Returns the statistics of one step: `[N]`.
-    pub fn of(step: &EnvStep<Tensor>) -> EpisodeStats<Tensor> {
+    pub fn from_step(step: &EnvStep<Tensor>) -> EpisodeStats<Tensor> {
         EpisodeStats {
             finished: step.finished,
             episodic_return: step.episodic_return,

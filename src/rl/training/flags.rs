@@ -228,7 +228,7 @@ pub fn unit(numbers: &[(&str, f64)]) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::Config`] that names the first that is not.
-pub(crate) fn not_negative(numbers: &[(&str, f64)]) -> Result<()> {
+pub fn not_negative(numbers: &[(&str, f64)]) -> Result<()> {
     let holds = |x: f64| x.is_finite() && x >= 0.0;
     numbers.iter().try_for_each(|&(flag, x)| ensure(holds(x), flag, x, "a number not below 0"))
 }
@@ -271,7 +271,7 @@ pub fn product(counts: &[(&str, usize)]) -> Result<usize> {
 ///
 /// # Errors
 /// [`Error::Config`] that names the first flag that is out of range.
-pub(crate) fn update_schedule(
+pub fn update_schedule(
     num_envs: usize,
     (train_flag, train_frequency): (&str, usize),
     target_network_frequency: usize,
@@ -291,7 +291,8 @@ pub(crate) fn update_schedule(
     )
 }
 
-/// Checks that the timesteps of one call of the compiled program fit into the total.
+/// Checks that the timesteps of one call of the compiled program fit into the total, and the total into
+/// the program's counter, which is `i32`.
 ///
 /// # Errors
 /// [`Error::Config`] that names `--total-timesteps`.
@@ -301,11 +302,21 @@ pub fn at_least_one_call(total_timesteps: u64, steps_per_call: u64) -> Result<()
         "total-timesteps",
         total_timesteps,
         &format!("at least {steps_per_call}, the timesteps of one call of the program"),
-    )
+    )?;
+    counted_in_i32(total_timesteps)
+}
+
+/// Checks that a compiled program can count the timesteps in an `i32`.
+///
+/// # Errors
+/// [`Error::Config`] that names `--total-timesteps`.
+pub fn counted_in_i32(total_timesteps: u64) -> Result<()> {
+    let holds = i32::try_from(total_timesteps).is_ok();
+    ensure(holds, "total-timesteps", total_timesteps, "below 2^31: the program counts in i32")
 }
 
 /// Returns the largest divisor of `n` that is at most `limit`; 1 if `n` or `limit` is 0.
-pub(crate) fn largest_divisor(n: usize, limit: usize) -> usize {
+pub fn largest_divisor(n: usize, limit: usize) -> usize {
     (1..=limit.min(n)).rev().find(|divisor| n.is_multiple_of(*divisor)).unwrap_or(1)
 }
 
@@ -337,6 +348,20 @@ pub fn batches(
         "total-timesteps",
         total_timesteps,
         &format!("at least one batch, num-envs * num-steps = {batch}"),
+    )
+}
+
+/// Checks that minibatches of whole environments divide `num_envs`, for networks that are unrolled over
+/// the rollout.
+///
+/// # Errors
+/// [`Error::Config`] that names `--num-minibatches`.
+pub fn minibatches_of_envs(num_envs: usize, num_minibatches: usize) -> Result<()> {
+    ensure(
+        num_envs.is_multiple_of(num_minibatches),
+        "num-minibatches",
+        num_minibatches,
+        &format!("a divisor of --num-envs {num_envs}: minibatches are whole environments"),
     )
 }
 

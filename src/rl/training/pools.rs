@@ -29,7 +29,7 @@ fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
 /// [`Error::Config`](crate::Error::Config) for other environments, and errors of the environments.
 pub fn discrete<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
     let pool = EnvPool::make(args.env_id(), options(args, num_envs, seed))?;
-    let sizes = Sizes::of(A::NAME, pool.spec(), &EnvSupport::VECTORS)?;
+    let sizes = Sizes::from_spec(A::NAME, pool.spec(), &EnvSupport::VECTORS)?;
     Ok((pool, sizes))
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn with_atari<A: Algorithm>(
     seed: u64,
 ) -> Result<(EnvPool, Sizes)> {
     let pool = any(args.env_id(), atari, options(args, num_envs, seed))?;
-    let sizes = Sizes::of(A::NAME, pool.spec(), &A::ENVS)?;
+    let sizes = Sizes::from_spec(A::NAME, pool.spec(), &A::ENVS)?;
     Ok((pool, sizes))
 }
 

@@ -56,7 +56,7 @@ impl Sizes {
     ///
     /// # Errors
     /// Returns the errors of [`obs_kind`] and [`choices`].
-    pub fn of(algorithm: &str, spec: &EnvSpec, supported: &EnvSupport) -> Result<Sizes> {
+    pub fn from_spec(algorithm: &str, spec: &EnvSpec, supported: &EnvSupport) -> Result<Sizes> {
         let obs_kind = obs_kind(algorithm, spec, supported)?;
         let num_actions = choices(algorithm, spec)?;
         Ok(Sizes { obs_kind, shape: spec.observation.shape(), num_actions })

@@ -69,8 +69,8 @@ fn follows_cleanrl(
     };
     let prepare = jit(|(rollout, indices): (Rollout<Tensor>, Tensor)| {
         let stored_memories = merge_time_and_env(rollout.stored_memories);
-        let (samples, explained_variance) = make_samples(rollout, &args);
-        UpdateData { samples, stored_memories, indices, explained_variance }
+        let (samples, _) = make_samples(rollout, &args);
+        UpdateData { samples, stored_memories, indices }
     });
     let indices = minibatches(5, 4, STEPS * ENVS);
     let all: Vec<i32> = indices.iter().flat_map(|x| x.to_vec::<i32>().unwrap()).collect();
