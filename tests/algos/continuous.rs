@@ -461,6 +461,7 @@ fn settings_out_of_range_are_refused() {
         ("--batch-size", "0", "a whole number from 1 to 1048576"),
         ("--policy-frequency", "0", "a whole number from 1 to 1000"),
         ("--buffer-size", "0", "a whole number from 1 to 2147483647"),
+        ("--buffer-size", "1", "2 to 2147483647"),
         ("--total-timesteps", "10", "at least 100, the timesteps of one call"),
     ];
     let with = |more: &[(&'static str, &'static str, &'static str)]| [&common[..], more].concat();

@@ -96,6 +96,17 @@ fn the_pool_steps_an_environment_of_jax() {
     assert!(error.contains("a saved state has 8 bytes, this one has 3"), "{error}");
 }
 
+/// Their states are in the handle, which only `reset` and `step` change.
+#[test]
+fn asynchronous_calls_of_traced_environments_are_errors() {
+    let options = PoolOptions { num_envs: 2, ..Default::default() };
+    let (handle, envs) = EnvPool::make(&format!("jax:{CORRIDOR}"), options).unwrap().xla().unwrap();
+    let start = jit(|handle: Handle<Tensor>| envs.async_reset(handle));
+    let error = start.call(handle).unwrap_err().to_string();
+    let problem = "env pool async_reset: environments of JAX have reset and step only";
+    assert!(error.starts_with(problem), "{error}");
+}
+
 /// The walk to the left does not depend on draws: the wind blows against the wall too.
 #[test]
 fn compiled_code_has_the_environments_without_calls_of_the_pool() {

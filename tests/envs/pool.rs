@@ -80,6 +80,17 @@ impl Env for Counter {
             zero_discount: false,
         })
     }
+
+    fn save(&self) -> Result<Vec<u8>> {
+        let numbers = [self.episode, self.step, self.lives.into()];
+        Ok(numbers.iter().flat_map(|x| x.to_le_bytes()).collect())
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<()> {
+        let number = |i: usize| i32::from_le_bytes(state[4 * i..][..4].try_into().unwrap());
+        (self.episode, self.step, self.lives) = (number(0), number(1), number(2) as u8);
+        Ok(())
+    }
 }
 
 fn counter(options: PoolOptions) -> EnvPool {

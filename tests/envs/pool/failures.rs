@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use podracer::envs::{Autoreset, Env, EnvPool, OnError, PoolOptions, StepOutcome, list_envs, make};
+use podracer::envs::{
+    Autoreset, Env, EnvPool, OnError, PoolOptions, Space, StepOutcome, list_envs, make,
+};
 use podracer::error::{Error, Result};
 use pretty_assertions::assert_eq;
 
@@ -92,6 +94,45 @@ fn a_failed_step_may_end_its_episode_alone() {
     pool.reset().unwrap();
     let error = pool.step(&[GO]).unwrap_err().to_string();
     assert_eq!(error, "Counter-v0: env 0 panicked: the wheels came off");
+}
+
+/// The observation of the restored episode, also in a pool that has seen another one or none.
+#[test]
+fn a_failed_step_after_a_restore_repeats_the_saved_observation() {
+    let pool = || {
+        let factory = |_: usize| -> Result<Box<dyn Env>> {
+            Ok(Box::new(Counter { fail_at: Some((3, false)), ..Default::default() }))
+        };
+        let options = PoolOptions {
+            on_error: OnError::Truncate,
+            autoreset: Autoreset::NextStep,
+            ..options(1)
+        };
+        EnvPool::custom(factory, options).unwrap()
+    };
+    let mut saved = pool();
+    saved.reset().unwrap();
+    for _ in 0..2 {
+        saved.step(&[GO]).unwrap();
+    }
+    let state = saved.save(0).unwrap();
+    for is_reset in [false, true] {
+        let mut pool = pool();
+        if is_reset {
+            pool.reset().unwrap();
+        }
+        pool.restore(0, &state).unwrap();
+        let batch = pool.step(&[GO]).unwrap();
+        assert_eq!((batch.obs::<f32>(), batch.truncated()), (&[12.0f32][..], &[true][..]));
+    }
+}
+
+#[test]
+fn a_box_whose_low_is_not_below_its_high_is_a_problem() {
+    let problem = |low: f64, high: f64| Space::f32([1], low, high).problem();
+    assert_eq!(problem(1.0, -1.0).unwrap(), "element 0 has the bounds 1 and -1");
+    assert_eq!(problem(f64::NAN, 1.0).unwrap(), "element 0 has the bounds NaN and 1");
+    assert_eq!(problem(1.0, 1.0), None);
 }
 
 #[test]

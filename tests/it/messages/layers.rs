@@ -12,7 +12,7 @@ use podracer::nn::{
     PolicyHead, RMSNorm, RNN, SelfAttention, Sequential, SimpleCell, SpectralNorm, SpectralStats,
     WeightNorm, avg_pool, combine_masks, dot_product_attention, dot_product_attention_blockwise,
     dot_product_attention_weights, init, make_attention_mask, make_attention_mask_with,
-    make_causal_mask, max_pool, min_pool, normed,
+    make_causal_mask, max_pool, min_pool, normed, reset_carry,
 };
 use podracer::random::Key;
 use podracer::trace::Shape;
@@ -86,6 +86,7 @@ pub(super) const LAYERS: &[Function] = calls! {
     "SpectralNorm::init" => |x| SpectralNorm::default().init(key(x), 2),
     "WeightNorm::apply" => |x| WeightNorm { scale: None, epsilon: 1e-12 }.apply(x),
     "Dense::apply" => |x| dense(x).apply(x),
+    "Dense::apply_batch" => |x| dense(x).apply_batch(x),
     "Dense::init" => |x| Dense::init(key(x), 2, 2, init::lecun_normal()),
     "Dense::init_torch" => |x| Dense::init_torch(key(x), 2, 2),
     "Dense::init_with" => |x| Dense::init_with(key(x), 2, 2, init::lecun_normal(), None),
@@ -124,6 +125,7 @@ pub(super) const LAYERS: &[Function] = calls! {
     "Init::draw" => |x| init::lecun_normal().draw(key(x), [2, 2], DType::F32),
     "LayerNorm::apply" => |x| LayerNorm { scale: x, bias: x, eps: 1e-6 }.apply(x),
     "LayerNorm::apply_masked" => |x| LayerNorm { scale: x, bias: x, eps: 1e-6 }.apply_masked(x, x),
+    "reset_carry" => |x| reset_carry(x, x),
     "LstmCell::advance" => |x| LstmCell { w_i: x, w_h: x, b: x }.advance(x, (x, x)),
     "LstmCell::apply" => |x| LstmCell { w_i: x, w_h: x, b: x }.apply(x, (x, x)),
     "LstmCell::init" => |x| LstmCell::init(key(x), 2, 2),

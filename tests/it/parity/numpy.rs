@@ -16,7 +16,7 @@ pub fn rows() -> Vec<Row> {
         geomspace, hamming, hanning, histogram, histogram2d, histogram_bin_edges, histogramdd, hstack,
         i0, indices, interp, intersect1d, ix_, kaiser, kron, lexsort, logaddexp2, logspace, matvec,
         meshgrid, piecewise, poly, polyadd, polyder, polydiv, polyfit, polyint, polymul, polysub, polyval,
-        ravel_multi_index, select, setdiff1d, setxor1d, tensordot, tri, tril_indices, triu_indices,
+        ravel_multi_index, roots, select, setdiff1d, setxor1d, tensordot, tri, tril_indices, triu_indices,
         union1d, unique_all, unravel_index, vecdot, vecmat, vstack);
     items!(rows, "jax.numpy.linalg", ops: cholesky);
     items!(rows, "jax.numpy.linalg", numpy: cond, eig, eigh, eigvals, eigvalsh, lstsq, matrix_rank, pinv, svd, svdvals, det, inv, matrix_norm, matrix_power, multi_dot, qr,
