@@ -82,7 +82,8 @@ fn returns_to_go(episodes: &Episodes<Tensor>, gamma: f64) -> Tensor {
         let sum = reward + gamma * next;
         (sum, sum)
     };
-    scan_with(step, rewards.index_axis(0, 0) * 0.0, rewards, ScanOptions::reversed()).1
+    let zero = ops::zeros_like(rewards.index_axis(0, 0));
+    scan_with(step, zero, rewards, ScanOptions::reversed()).1
 }
 
 /// Policy gradient loss: its gradient is `-E[advantage * grad(log_prob)]`.

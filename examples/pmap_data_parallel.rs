@@ -84,7 +84,7 @@ fn main() -> Result<()> {
     let args = Args::parse();
     Runtime::start(RuntimeOptions::with_cpu_devices(args.num_devices))?;
     let devices: Vec<usize> = (0..args.num_devices).collect();
-    let (state, batch) =
+    let (mut state, batch) =
         jit(|key| init(key, args.batch_size, args.hidden)).call(Key::new(args.seed))?;
 
     let on_one = jit(|(state, batch): (TrainState, Batch)| gradient_step(state, batch, None));
@@ -93,7 +93,6 @@ fn main() -> Result<()> {
     });
 
     let (mut replicas, shards) = (replicate(&state, &devices)?, shard(&batch, &devices)?);
-    let mut state = state;
     let (mut loss_one, mut loss_all) = (f32::NAN, f32::NAN);
     let (mut seconds_one, mut seconds_all) = (0.0, 0.0);
     for i in 0..=args.steps {

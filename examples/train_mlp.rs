@@ -80,9 +80,8 @@ fn main() -> Result<()> {
     });
     let step = jit(|(state, (x, y)): (TrainState<Tensor>, (Tensor, Tensor))| {
         let TrainState { model, opt_state } = state;
-        let (_, accuracy) = loss(&model, x, y);
-        let value_and_grad = value_and_grad(|model: Mlp<Tensor>| loss(&model, x, y).0);
-        let (loss, grads) = value_and_grad(model.clone());
+        let loss_fn = |model: Mlp<Tensor>| loss(&model, x, y);
+        let ((loss, accuracy), grads) = value_and_grad(loss_fn)(model.clone());
         let (model, opt_state) = adam.step(model, grads, opt_state);
         (TrainState { model, opt_state }, (loss, accuracy))
     });
@@ -92,7 +91,7 @@ fn main() -> Result<()> {
     let report_every = (args.steps / 10).max(1);
     for i in 1..=args.steps {
         let metrics;
-        // `state` is moved into the call: its memory is used again for the next one.
+        // `state` is donated: the next one reuses its memory.
         (state, metrics) = step.call((state, data.clone()))?;
         if i % report_every == 0 {
             let (loss, accuracy) = (metrics.0.item::<f32>()?, metrics.1.item::<f32>()?);

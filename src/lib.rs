@@ -24,7 +24,7 @@
 //! ```
 //!
 //! Results are computed asynchronously: a call returns when the work is queued, and reading waits.
-//! An array that is moved into a call gives its memory to the results.
+//! An array that is moved into a call is donated: the results reuse its memory (JAX's `donate_argnums`).
 //!
 //! # Look at it
 //!
@@ -47,7 +47,7 @@
 //! ```
 //! use podracer::{Array, Tensor, grad, interpret};
 //!
-//! // The derivative of a * x^3 by x, and its derivative.
+//! // The derivative of a * x^3 with respect to x, and its derivative.
 //! let f = interpret(|(a, x): (Tensor, Tensor)| {
 //!     let first = grad(|x: Tensor| a * x * x * x);
 //!     (first(x), grad(first)(x))
@@ -77,12 +77,12 @@
 //! compiled program.
 //!
 //! ```
+//! use podracer::trace::ops::constant;
 //! use podracer::{Array, Tensor, interpret, scan};
 //!
 //! // Running sums: the carry is the sum so far, which is also the output of each step.
 //! let f = interpret(|xs: Tensor| {
-//!     let zero = xs.index_axis(0, 0) * 0.0;
-//!     scan(|sum, x| (sum + x, sum + x), zero, xs).1
+//!     scan(|sum, x| (sum + x, sum + x), constant(0.0f32), xs).1
 //! });
 //! let sums = f.call(Array::from([1.0f32, 2.0, 3.0]))?;
 //! assert_eq!(sums.to_vec::<f32>()?, [1.0, 3.0, 6.0]);
@@ -262,7 +262,7 @@ pub mod prelude {
     };
 }
 
-/// The code of the README and of the tour, compiled and run by the tests.
+/// The code blocks of the README and of the guides, compiled and run as doc tests.
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../README.md")]

@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use podracer::envs::traced::{AutoReset, CartPole};
-//! use podracer::trace::ops::{IndexMode, constant};
+//! use podracer::trace::ops::constant;
 //! use podracer::{Key, Tensor, interpret, vmap};
 //!
 //! let env = AutoReset::new(CartPole::v1());
