@@ -18,7 +18,7 @@ use crate::trace::types::DType;
 /// use podracer::trace::numpy::qr;
 /// use podracer::{Array, Tensor, interpret};
 /// let (q, r) = interpret(qr).call(Array::from([[3.0f32, 1.0, 2.0], [4.0, 2.0, 1.0]]))?;
-/// assert_eq!((q.shape(), r.shape()), (&[2, 2][..], &[2, 3][..]));
+/// assert_eq!([q.shape().to_vec(), r.shape().to_vec()], [vec![2, 2], vec![2, 3]]);
 /// assert!((r.to_vec::<f32>()?[0] - 5.0).abs() < 1e-5);
 /// # Ok::<(), podracer::Error>(())
 /// ```
