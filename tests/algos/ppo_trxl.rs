@@ -226,8 +226,7 @@ fn settings_out_of_range_are_refused() {
     );
     assert_eq!(
         error(&["--reconstruction-coef=0.1"]),
-        "--reconstruction-coef 0.1: must be 0 for observations that are no images, as those of \
-         ProofofMemory-v0"
+        "--reconstruction-coef 0.1: must be 0: observations of ProofofMemory-v0 are not images"
     );
     let two = error(&["--env-id=ConnectFour-v0"]);
     assert!(
