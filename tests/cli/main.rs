@@ -37,7 +37,7 @@ fn ppo(runs: &Path, flags: &str) -> Command {
 }
 
 /// Flags of [`ppo`] for a run that does not end by itself.
-const ENDLESS: &str = "--total-timesteps 100000000000";
+const ENDLESS: &str = "--total-timesteps 2000000000";
 
 /// Runs it: the exit status, standard output, standard error. Nothing panics.
 fn run(mut command: Command) -> (i32, String, String) {
