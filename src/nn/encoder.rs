@@ -33,7 +33,7 @@ pub struct Encoder<T> {
     pub compute_dtype: DType,
 }
 
-/// LayerSizes of the layers for one kind and shape of observations.
+/// Sizes of the layers for one kind and shape of observations.
 struct LayerSizes {
     /// Kernel shapes and strides of the convolutions.
     convs: Vec<([usize; 4], usize)>,

@@ -24,7 +24,8 @@ impl Format {
             return sign | self.nan;
         }
         let magnitude = x.abs();
-        // The exponent of the numbers around `magnitude`; subnormal numbers have that of the smallest normal one.
+        // The exponent of the numbers around `magnitude`; subnormal numbers have that of the smallest
+        // normal one.
         let exponent = ((magnitude.to_bits() >> 52) as i32 - 1023).max(1 - self.bias);
         if exponent > self.bias + 1 {
             return sign | self.overflow;

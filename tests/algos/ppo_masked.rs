@@ -79,6 +79,18 @@ fn only_valid_actions_are_sampled() {
 }
 
 #[test]
+fn logits_that_are_not_those_of_nvec_are_refused() {
+    for (nvec, shown) in [(&[3, 3][..], "[3, 3]"), (&[][..], "[]")] {
+        let sample = |key: Key<Tensor>| MultiCategorical::new(wave([6, 5], 0.0), nvec).sample(key);
+        let error = interpret(sample).call(Key::new(1)).unwrap_err().to_string();
+        let expected = format!(
+            "MultiCategorical: takes [B, n] where n is the sum of nvec {shown}, and was given f32[6,5]"
+        );
+        assert!(error.contains(&expected), "{error}");
+    }
+}
+
+#[test]
 fn one_seed_gives_one_run() {
     let runs = tempfile::tempdir().unwrap();
     for mask in ["--mask", "--no-mask"] {

@@ -72,6 +72,10 @@ fn invalid_settings_are_refused() {
         error(&["--train-frequency=7"]),
         "--target-network-frequency 100: must be a multiple of --train-frequency 7"
     );
+    assert_eq!(
+        error(&["--total-timesteps=3000000000"]),
+        "--total-timesteps 3000000000: must be below 2^31: the program counts in i32"
+    );
     let env_error = error(&["--env-id=Pendulum-v1"]);
     assert!(env_error.contains("qrdqn chooses among discrete actions"), "{env_error}");
 }

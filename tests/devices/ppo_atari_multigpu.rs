@@ -170,6 +170,7 @@ fn settings_out_of_range_are_refused() {
         error(&["--device-ids=0,1,2"]),
         "--device-ids [0, 1, 2]: must be one id for each of --num-devices 2"
     );
+    assert_eq!(error(&["--device-ids=1,1"]), "--device-ids [1, 1]: must be different ids");
     assert_eq!(
         error(&["--num-minibatches=3"]),
         "--num-minibatches 3: must be a divisor of the local batch, local-num-envs * num-steps = 8"

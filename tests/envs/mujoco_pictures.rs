@@ -7,7 +7,7 @@ use podracer::envs::{
 };
 use pretty_assertions::assert_eq;
 
-/// What is looked for on a picture: a pixel's color, less its brightness.
+/// A color that a picture may have: pixels are compared without their brightness.
 type Color = fn([f64; 3]) -> bool;
 
 /// Of most robots: the brown of their material, 0.8, 0.6, 0.4.
@@ -51,7 +51,7 @@ const SEEN: [(&str, Color, Option<Color>); 11] = [
     ("Walker2d", brown, Some(green)),
 ];
 
-/// How many pixels of these rows and columns, in parts of the picture, are of this color.
+/// Counts the pixels of this color in these rows and columns, which are fractions of the picture.
 fn count(frame: &Frame, rows: [f64; 2], columns: [f64; 2], color: Color) -> usize {
     let (height, width) = (frame.height as f64, frame.width as f64);
     let within = |x: f64, [from, to]: [f64; 2]| from <= x && x < to;
