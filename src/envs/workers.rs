@@ -39,14 +39,14 @@ pub(super) struct Returned {
 /// Waking a thread costs some 50 us, so a thread that soon has work again should keep polling,
 /// while one that has none for longer would take a core from the learner. Each thread adapts the
 /// time to its recent waits.
-struct Patience(AtomicU32);
+struct SpinLimit(AtomicU32);
 
-impl Patience {
+impl SpinLimit {
     const SHORTEST: u32 = 2_000;
     const LONGEST: u32 = 100_000;
 
-    fn new() -> Patience {
-        Patience(AtomicU32::new(Self::SHORTEST))
+    fn new() -> SpinLimit {
+        SpinLimit(AtomicU32::new(Self::SHORTEST))
     }
 
     /// Adapts the polling time after a wait that was longer than it.
@@ -71,7 +71,7 @@ struct Signal {
 }
 
 impl Signal {
-    fn wait(&self, spin_limit: &Patience, holds: impl Fn() -> bool) {
+    fn wait(&self, spin_limit: &SpinLimit, holds: impl Fn() -> bool) {
         if holds() {
             return;
         }
@@ -134,7 +134,7 @@ impl Inbox {
     }
 
     /// Waits until `count` environments are back, and takes them.
-    fn wait(&self, spin_limit: &Patience, count: usize) -> Vec<Returned> {
+    fn wait(&self, spin_limit: &SpinLimit, count: usize) -> Vec<Returned> {
         self.wanted.store(count, Ordering::SeqCst);
         self.ready.wait(spin_limit, || self.back.load(Ordering::SeqCst) >= count);
         std::iter::from_fn(|| self.returned.pop()).take(count).collect()
@@ -156,7 +156,7 @@ struct Queue {
     jobs: ArrayQueue<Job>,
     closing: AtomicBool,
     work: Signal,
-    spin_limit: Patience,
+    spin_limit: SpinLimit,
 }
 
 /// Worker threads of one pool. Dropping them waits only for the jobs that have started.
@@ -166,7 +166,7 @@ pub(super) struct Workers {
     /// True if the caller runs jobs itself while it waits.
     caller_helps: bool,
     /// Polling time of the caller when it waits for the last environments of a batch.
-    spin_limit: Patience,
+    spin_limit: SpinLimit,
     /// Cores available to the threads if they avoid the caller's core; else empty.
     cores: Vec<usize>,
     /// Core that the threads avoid now.
@@ -192,7 +192,7 @@ impl Workers {
             jobs: ArrayQueue::new(team.most_jobs),
             closing: AtomicBool::new(false),
             work: Signal::default(),
-            spin_limit: Patience::new(),
+            spin_limit: SpinLimit::new(),
         });
         let allowed = cores::allowed();
         let keep_off = team.caller_helps && team.first_core.is_none() && team.count < allowed.len();
@@ -200,7 +200,7 @@ impl Workers {
             queue: queue.clone(),
             threads: Vec::new(),
             caller_helps: team.caller_helps,
-            spin_limit: Patience::new(),
+            spin_limit: SpinLimit::new(),
             cores: if keep_off { allowed.clone() } else { Vec::new() },
             kept_off: AtomicUsize::new(usize::MAX),
         };

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use super::video::{EXTENSIONS, Film};
+use super::video::{EXTENSIONS, Video};
 use crate::envs::{Camera, Frame};
 use crate::error::{Error, Result};
 use crate::output;
@@ -146,24 +146,24 @@ fn encode(
     frames: &Receiver<Message>,
     done: impl Fn(PathBuf),
 ) -> Result<()> {
-    let (mut episode, mut film) = (0, None);
+    let (mut episode, mut video) = (0, None);
     for message in frames {
         match message {
             Message::Begin(number) => episode = number,
             Message::Frame(frame) => {
-                let film: &mut Film = match &mut film {
-                    Some(film) => film,
+                let video: &mut Video = match &mut video {
+                    Some(video) => video,
                     None => {
                         let path = folder.join(format!("{PREFIX}{episode}"));
-                        film.insert(Film::create(ffmpeg, &path, &frame, &[])?)
+                        video.insert(Video::create(ffmpeg, &path, &frame, &[])?)
                     }
                 };
-                film.show(&frame, &[])?;
+                video.show(&frame, &[])?;
             }
-            Message::End => film.take().map(Film::close).transpose()?.into_iter().for_each(&done),
+            Message::End => video.take().map(Video::close).transpose()?.into_iter().for_each(&done),
         }
     }
-    film.map(Film::close).transpose()?.into_iter().for_each(done);
+    video.map(Video::close).transpose()?.into_iter().for_each(done);
     Ok(())
 }
 
@@ -221,8 +221,8 @@ mod tests {
         assert!(!camera.begin());
         let path = folder.path().join("rl-video-episode-0.gif");
         assert_eq!(videos.completed(), std::slice::from_ref(&path));
-        let mut film = gif::DecodeOptions::new().read_info(fs::File::open(path).unwrap()).unwrap();
-        let frames = std::iter::from_fn(|| film.read_next_frame().unwrap().map(|_| ())).count();
+        let mut gif = gif::DecodeOptions::new().read_info(fs::File::open(path).unwrap()).unwrap();
+        let frames = std::iter::from_fn(|| gif.read_next_frame().unwrap().map(|_| ())).count();
         assert_eq!(frames, 3 * QUEUED_FRAMES);
     }
 

@@ -26,14 +26,14 @@ pub struct Recorder {
     folder: PathBuf,
     /// Program that encodes; `None` for GIFs.
     ffmpeg: Option<PathBuf>,
-    film: Option<Film>,
-    films: usize,
+    video: Option<Video>,
+    videos: usize,
     /// Videos that are complete.
     written: Vec<PathBuf>,
 }
 
 /// Video under way.
-pub(in crate::rl) struct Film {
+pub(in crate::rl) struct Video {
     path: PathBuf,
     size: (usize, usize),
     encoder: Encoder,
@@ -47,9 +47,9 @@ enum Encoder {
 /// Extensions of the files of videos.
 pub(super) const EXTENSIONS: [&str; 2] = ["mp4", "gif"];
 
-impl std::fmt::Debug for Film {
+impl std::fmt::Debug for Video {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Film").field("path", &self.path).finish_non_exhaustive()
+        f.debug_struct("Video").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
@@ -65,7 +65,7 @@ impl Recorder {
     fn with_ffmpeg(folder: &Path, ffmpeg: Option<&Path>) -> Result<Recorder> {
         fs::create_dir_all(folder).map_err(Error::io("cannot create", folder))?;
         let (folder, ffmpeg) = (folder.to_path_buf(), ffmpeg.map(PathBuf::from));
-        Ok(Recorder { folder, ffmpeg, film: None, films: 0, written: Vec::new() })
+        Ok(Recorder { folder, ffmpeg, video: None, videos: 0, written: Vec::new() })
     }
 
     /// Adds a frame to the video of the current episode. `rows` are rows of numbers, such as
@@ -76,14 +76,14 @@ impl Recorder {
     /// [`Error::Io`] if the video cannot be written; [`Error::Env`] if ffmpeg fails, and for a frame
     /// whose size differs from that of the first frame of the episode.
     pub fn show(&mut self, frame: &Frame, rows: &[&[f32]]) -> Result<()> {
-        let film = match &mut self.film {
-            Some(film) => film,
+        let video = match &mut self.video {
+            Some(video) => video,
             None => {
-                let path = self.folder.join(format!("episode-{}", self.films));
-                self.film.insert(Film::create(self.ffmpeg.as_deref(), &path, frame, rows)?)
+                let path = self.folder.join(format!("episode-{}", self.videos));
+                self.video.insert(Video::create(self.ffmpeg.as_deref(), &path, frame, rows)?)
             }
         };
-        film.show(frame, rows)
+        video.show(frame, rows)
     }
 
     /// Ends the episode and completes its video.
@@ -91,9 +91,9 @@ impl Recorder {
     /// # Errors
     /// [`Error::Io`] if it cannot be written.
     pub fn cut(&mut self) -> Result<()> {
-        let Some(film) = self.film.take() else { return Ok(()) };
-        self.films += 1;
-        self.written.push(film.close()?);
+        let Some(video) = self.video.take() else { return Ok(()) };
+        self.videos += 1;
+        self.written.push(video.close()?);
         Ok(())
     }
 
@@ -103,7 +103,7 @@ impl Recorder {
     }
 }
 
-impl Film {
+impl Video {
     /// Creates the file of a video with frames of this size. `path` lacks its extension: `.mp4` with an
     /// `ffmpeg`, otherwise `.gif`.
     ///
@@ -114,13 +114,13 @@ impl Film {
         path: &Path,
         frame: &Frame,
         rows: &[&[f32]],
-    ) -> Result<Film> {
+    ) -> Result<Video> {
         let (width, height, _) = beside(frame, rows);
         let size = (width, height);
         let path = path.with_extension(EXTENSIONS[usize::from(ffmpeg.is_none())]);
         if let Some(program) = ffmpeg {
             let process = Ffmpeg::start(program, path.clone(), size, FRAMES_PER_SECOND)?;
-            return Ok(Film { path, size, encoder: Encoder::Mp4(process) });
+            return Ok(Video { path, size, encoder: Encoder::Mp4(process) });
         }
         let sides = u16::try_from(width).ok().zip(u16::try_from(height).ok());
         let (w, h) =
@@ -129,7 +129,7 @@ impl Film {
         let mut encoder = gif::Encoder::new(BufWriter::new(file), w, h, &[])
             .map_err(|error| encoding(error, &path))?;
         encoder.set_repeat(Repeat::Infinite).map_err(|error| encoding(error, &path))?;
-        Ok(Film { path, size, encoder: Encoder::Gif(encoder) })
+        Ok(Video { path, size, encoder: Encoder::Gif(encoder) })
     }
 
     /// Adds a frame; see [`Recorder::show`].
@@ -140,7 +140,7 @@ impl Film {
         let (width, height, pixels) = beside(frame, rows);
         if self.size != (width, height) {
             return Err(Error::Env(format!(
-                "a picture of {width} by {height} in a film of {} by {}",
+                "a picture of {width} by {height} in a video of {} by {}",
                 self.size.0, self.size.1
             )));
         }
@@ -160,7 +160,7 @@ impl Film {
     /// # Errors
     /// [`Error::Io`] if it cannot be written.
     pub(in crate::rl) fn close(self) -> Result<PathBuf> {
-        let Film { path, encoder, .. } = self;
+        let Video { path, encoder, .. } = self;
         let encoder = match encoder {
             Encoder::Mp4(process) => return process.close(),
             Encoder::Gif(encoder) => encoder,
@@ -174,7 +174,7 @@ impl Film {
 fn encoding(error: gif::EncodingError, path: &Path) -> Error {
     match error {
         gif::EncodingError::Io(error) => Error::io("cannot write", path)(error),
-        other => Error::Env(format!("cannot film {}: {other}", path.display())),
+        other => Error::Env(format!("cannot write the video {}: {other}", path.display())),
     }
 }
 
@@ -243,12 +243,12 @@ mod tests {
         }
         let rows: [&[f32]; 2] = [&[1.0], &[2.0]];
         let error = (0..2).try_for_each(|k| recorder.show(&frame(0), &rows[..k]));
-        assert!(error.unwrap_err().to_string().contains("a film of 16 by 32"));
+        assert!(error.unwrap_err().to_string().contains("a gif of 16 by 32"));
         for k in 0..2 {
             let file = File::open(folder.path().join(format!("episode-{k}.gif"))).unwrap();
-            let mut film = gif::DecodeOptions::new().read_info(file).unwrap();
-            assert_eq!((film.width(), film.height()), (32, 32));
-            let frames = std::iter::from_fn(|| film.read_next_frame().unwrap().map(|_| ())).count();
+            let mut gif = gif::DecodeOptions::new().read_info(file).unwrap();
+            assert_eq!((gif.width(), gif.height()), (32, 32));
+            let frames = std::iter::from_fn(|| gif.read_next_frame().unwrap().map(|_| ())).count();
             assert_eq!(frames, 3);
         }
     }

@@ -53,27 +53,27 @@ pub(super) fn build<B: Pod>(ty: TensorType, fill: impl FnOnce(&mut [B])) -> Lite
 /// Layout of a box of elements in a row-major tensor: the offset of the first element, and the
 /// stride along each axis of the box.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct View {
     pub start: usize,
     pub strides: SmallVec<[isize; 4]>,
 }
 
-impl Place {
+impl View {
     /// The box that is the whole tensor.
-    pub(super) fn all(shape: &Shape) -> Place {
-        Place { start: 0, strides: shape.strides().iter().map(|&s| s as isize).collect() }
+    pub(super) fn all(shape: &Shape) -> View {
+        View { start: 0, strides: shape.strides().iter().map(|&s| s as isize).collect() }
     }
 
     /// The box whose first element has the given index.
-    fn at(shape: &Shape, index: impl IntoIterator<Item = usize>) -> Place {
-        let mut place = Place::all(shape);
-        place.start = index.into_iter().zip(shape.strides()).map(|(i, s)| i * s).sum();
-        place
+    fn at(shape: &Shape, index: impl IntoIterator<Item = usize>) -> View {
+        let mut view = View::all(shape);
+        view.start = index.into_iter().zip(shape.strides()).map(|(i, s)| i * s).sum();
+        view
     }
 }
 
 /// Copies a box of elements of the given sizes.
-fn copy<B: Copy>(sizes: &[usize], from: &[B], source: &Place, to: &mut [B], target: &Place) {
+fn copy<B: Copy>(sizes: &[usize], from: &[B], source: &View, to: &mut [B], target: &View) {
     fn walk<B: Copy>(
         sizes: &[usize],
         from: &[B],
@@ -118,21 +118,21 @@ pub(super) fn offsets(sizes: &[usize], strides: &[usize]) -> Vec<usize> {
 }
 
 /// The literal of shape `shape` with the elements of `x` at `source`.
-fn read(x: &Literal, shape: &Shape, source: &Place) -> Literal {
+fn read(x: &Literal, shape: &Shape, source: &View) -> Literal {
     let ty = TensorType::new(x.ty().dtype, shape);
     let bytes = x.bytes();
     with_bits!(ty, B => build::<B>(ty, |to| {
-        copy(shape, bits::<B>(&bytes), source, to, &Place::all(shape));
+        copy(shape, bits::<B>(&bytes), source, to, &View::all(shape));
     }))
 }
 
 pub(super) fn broadcast(x: &Literal, shape: &Shape, axes: &[usize]) -> Literal {
-    let mut place = Place { start: 0, strides: SmallVec::from_elem(0, shape.rank()) };
+    let mut view = View { start: 0, strides: SmallVec::from_elem(0, shape.rank()) };
     for ((&axis, stride), &size) in axes.iter().zip(x.ty().shape.strides()).zip(x.ty().shape.iter())
     {
-        place.strides[axis] = if size == 1 { 0 } else { stride as isize };
+        view.strides[axis] = if size == 1 { 0 } else { stride as isize };
     }
-    read(x, shape, &place)
+    read(x, shape, &view)
 }
 
 pub(super) fn transpose(x: &Literal, permutation: &[usize]) -> Literal {
@@ -141,9 +141,9 @@ pub(super) fn transpose(x: &Literal, permutation: &[usize]) -> Literal {
     }
     let old = &x.ty().shape;
     let shape: Shape = permutation.iter().map(|&axis| old[axis]).collect();
-    let mut place = Place::all(old);
-    place.strides = permutation.iter().map(|&axis| place.strides[axis]).collect();
-    read(x, &shape, &place)
+    let mut view = View::all(old);
+    view.strides = permutation.iter().map(|&axis| view.strides[axis]).collect();
+    read(x, &shape, &view)
 }
 
 pub(super) fn reverse(x: &Literal, axes: &[usize]) -> Literal {
@@ -151,19 +151,19 @@ pub(super) fn reverse(x: &Literal, axes: &[usize]) -> Literal {
     let last = |(axis, &size): (usize, &usize)| {
         if axes.contains(&axis) { size.saturating_sub(1) } else { 0 }
     };
-    let mut place = Place::at(shape, shape.iter().enumerate().map(last));
+    let mut view = View::at(shape, shape.iter().enumerate().map(last));
     for &axis in axes {
-        place.strides[axis] *= -1;
+        view.strides[axis] *= -1;
     }
-    read(x, shape, &place)
+    read(x, shape, &view)
 }
 
 pub(super) fn slice(x: &Literal, start: &[usize], stride: &[usize], ty: &TensorType) -> Literal {
-    let mut place = Place::at(&x.ty().shape, start.iter().copied());
-    for (step, &stride) in place.strides.iter_mut().zip(stride) {
+    let mut view = View::at(&x.ty().shape, start.iter().copied());
+    for (step, &stride) in view.strides.iter_mut().zip(stride) {
         *step *= stride as isize;
     }
-    read(x, &ty.shape, &place)
+    read(x, &ty.shape, &view)
 }
 
 /// Start indices, moved so that a window of the given sizes fits.
@@ -175,25 +175,25 @@ fn clamped_starts(shape: &Shape, sizes: &Shape, starts: &[Literal]) -> Vec<usize
 
 pub(super) fn dynamic_slice(x: &Literal, starts: &[Literal], sizes: &Shape) -> Literal {
     let starts = clamped_starts(&x.ty().shape, sizes, starts);
-    read(x, sizes, &Place::at(&x.ty().shape, starts))
+    read(x, sizes, &View::at(&x.ty().shape, starts))
 }
 
 pub(super) fn dynamic_update_slice(x: &Literal, update: &Literal, starts: &[Literal]) -> Literal {
     let (ty, window) = (x.ty(), &update.ty().shape);
-    let target = Place::at(&ty.shape, clamped_starts(&ty.shape, window, starts));
+    let target = View::at(&ty.shape, clamped_starts(&ty.shape, window, starts));
     let (old, new) = (x.bytes(), update.bytes());
     with_bits!(ty, B => build::<B>(ty.clone(), |to| {
         to.copy_from_slice(bits::<B>(&old));
-        copy(window, bits::<B>(&new), &Place::all(window), to, &target);
+        copy(window, bits::<B>(&new), &View::all(window), to, &target);
     }))
 }
 
 pub(super) fn concat(inputs: &[Literal], axis: usize, ty: &TensorType) -> Literal {
     with_bits!(ty, B => build::<B>(ty.clone(), |to| {
-        let mut target = Place::all(&ty.shape);
+        let mut target = View::all(&ty.shape);
         for input in inputs {
             let (bytes, shape) = (input.bytes(), &input.ty().shape);
-            copy(shape, bits::<B>(&bytes), &Place::all(shape), to, &target);
+            copy(shape, bits::<B>(&bytes), &View::all(shape), to, &target);
             target.start += shape[axis] * ty.shape.strides()[axis];
         }
     }))
@@ -239,8 +239,8 @@ pub(super) fn pad_into<B: Copy>(
         source.push(first as usize);
         target.push((low[axis] + first * step) as usize);
     }
-    let source = Place::at(shape, source);
-    let mut target = Place::at(out_shape, target);
+    let source = View::at(shape, source);
+    let mut target = View::at(out_shape, target);
     for (stride, &gap) in target.strides.iter_mut().zip(interior) {
         *stride *= gap as isize + 1;
     }
