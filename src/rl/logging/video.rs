@@ -243,7 +243,7 @@ mod tests {
         }
         let rows: [&[f32]; 2] = [&[1.0], &[2.0]];
         let error = (0..2).try_for_each(|k| recorder.show(&frame(0), &rows[..k]));
-        assert!(error.unwrap_err().to_string().contains("a gif of 16 by 32"));
+        assert!(error.unwrap_err().to_string().contains("a video of 16 by 32"));
         for k in 0..2 {
             let file = File::open(folder.path().join(format!("episode-{k}.gif"))).unwrap();
             let mut gif = gif::DecodeOptions::new().read_info(file).unwrap();
