@@ -5,7 +5,8 @@ use std::panic::Location;
 use super::Init;
 use super::norms::scaled;
 use crate::random::Key;
-use crate::trace::numpy::einsum;
+use crate::trace::numpy::{einsum, reduce_windows};
+use crate::trace::op::ReduceOp;
 use crate::trace::ops::{
     self, ConvGeneralDilated, ConvTranspose as Arguments, Padding, concatenate,
 };
@@ -443,20 +444,23 @@ impl Windows {
             self.x.strided_slice(&start, &limit, &steps)
         })
     }
-}
 
-impl Windows {
-    /// Folds the slices of a window, which has at least one element.
+    /// Reduces every window to one element.
     #[track_caller]
-    fn reduce(&self, f: impl Fn(Tensor, Tensor) -> Tensor) -> Tensor {
-        at_line(Location::caller(), || {
-            self.slices().reduce(&f).expect("a window has at least one element")
-        })
+    fn reduce(self, op: ReduceOp) -> Tensor {
+        let of_all_axes = |sizes: &[usize]| {
+            let mut all = vec![1; self.x.rank()];
+            all[self.first..self.first + sizes.len()].copy_from_slice(sizes);
+            all
+        };
+        let (window, strides) = (of_all_axes(&self.window), of_all_axes(&self.strides));
+        let dilation = vec![1; self.x.rank()];
+        at_line(Location::caller(), || reduce_windows(op, self.x, &window, &strides, &dilation))
     }
 }
 
 /// Computes the maximum of each window of `[.., *spatial, features]`: flax's `max_pool`. If several
-/// elements of a window are the maximum, none of them receives the whole gradient.
+/// elements of a window are the maximum, the first one in row-major order receives the gradient.
 #[track_caller]
 pub fn max_pool<const N: usize>(
     x: Tensor,
@@ -466,7 +470,7 @@ pub fn max_pool<const N: usize>(
 ) -> Tensor {
     let _scope = function("max_pool");
     let windows = Windows::new("max_pool", x, &window, &stride, padding, f64::NEG_INFINITY);
-    windows.reduce(|a, b| a.maximum(b))
+    windows.reduce(ReduceOp::Max)
 }
 
 /// Computes the minimum of each window of `[.., *spatial, features]`: flax's `min_pool`.
@@ -479,7 +483,7 @@ pub fn min_pool<const N: usize>(
 ) -> Tensor {
     let _scope = function("min_pool");
     let windows = Windows::new("min_pool", x, &window, &stride, padding, f64::INFINITY);
-    windows.reduce(|a, b| a.minimum(b))
+    windows.reduce(ReduceOp::Min)
 }
 
 /// Computes the mean of each window of `[.., *spatial, features]`: flax's `avg_pool`. Padding counts
@@ -497,7 +501,7 @@ pub fn avg_pool<const N: usize>(
     let sum = |x: Tensor| {
         at_line(at, || {
             let windows = Windows::new("avg_pool", x, &window, &stride, padding, 0.0);
-            windows.reduce(|a, b| a + b)
+            windows.reduce(ReduceOp::Sum)
         })
     };
     if count_include_pad {

@@ -85,3 +85,4 @@ pub use special::{beta, betaln, comb, factorial, gamma, gammasgn, i0, i1, multig
 pub use spherical::sph_harm_y;
 pub use stacking::{block, broadcast_arrays, column_stack, dstack, hstack, vstack};
 pub use window::WindowOptions;
+pub(crate) use window::reduce_windows;

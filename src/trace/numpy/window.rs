@@ -1,12 +1,15 @@
 //! Reductions over windows.
 
+use std::panic::Location;
+
 use smallvec::SmallVec;
 
 use crate::trace::check::dilated;
+use crate::trace::custom::custom_jvp;
 use crate::trace::literal::Literal;
 use crate::trace::op::{Axes, ReduceOp};
 use crate::trace::ops::{constant, where_};
-use crate::trace::tensor::{Tensor, fail_op, function};
+use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::{Shape, TensorType};
 
 /// The windows of [`Tensor::reduce_window`], per axis of the tensor.
@@ -50,7 +53,7 @@ impl WindowOptions {
     }
 }
 
-/// Most elements of a window of [`Tensor::reduce_window`]: each is a slice of its own.
+/// Most elements of a window of [`Tensor::reduce_window`].
 const MAX_WINDOW: usize = 1 << 16;
 
 impl Tensor {
@@ -58,8 +61,9 @@ impl Tensor {
     /// element. Padding is the reduction's neutral element. If several elements of a window are the
     /// greatest (least), the first one, in row-major order, takes the derivative.
     ///
-    /// It is written as one slice for each position in a window, which the compiler fuses into one
-    /// loop: right for the windows of pooling, wasteful for windows of hundreds of elements.
+    /// One axis is reduced after another, each by one slice for each position in a window, which the
+    /// compiler fuses into one loop: right for the windows of pooling, wasteful for windows of hundreds of
+    /// elements along an axis.
     #[track_caller]
     pub fn reduce_window(self, op: ReduceOp, options: &WindowOptions) -> Tensor {
         let _scope = function("reduce_window");
@@ -96,44 +100,91 @@ impl Tensor {
                 format!("a window of {window:?} does not fit into {} along axis {axis}", x.ty());
             fail_op("reduce_window", problem);
         }
-        let counts: Vec<usize> =
-            (0..ty.rank()).map(|axis| (size[axis] - covered[axis]) / strides[axis]).collect();
         let places = Shape::from(&window[..]).numel();
         if places > MAX_WINDOW {
             let problem =
                 format!("a window of {window:?} has {places} elements, and may have {MAX_WINDOW}");
             fail_op("reduce_window", problem);
         }
-        let mut reduced: Option<Tensor> = None;
-        for place in 0..places {
-            // The element's position in the window.
-            let mut rest = place;
-            let mut start = vec![0; ty.rank()];
-            for axis in (0..ty.rank()).rev() {
-                start[axis] = rest % window[axis] * window_dilation[axis];
-                rest /= window[axis];
-            }
-            let limit: Vec<usize> =
-                (0..ty.rank()).map(|a| start[a] + counts[a] * strides[a] + 1).collect();
-            let slice = x.strided_slice(&start, &limit, strides);
-            reduced = Some(match reduced {
-                None => slice,
-                Some(before) => match op {
-                    ReduceOp::Sum => before + slice,
-                    ReduceOp::Prod => before * slice,
-                    ReduceOp::Max => where_(takes(slice, before, slice.gt(before)), slice, before),
-                    _ => where_(takes(slice, before, slice.lt(before)), slice, before),
-                },
-            });
-        }
-        reduced.expect("a window has at least one place")
+        at_line(Location::caller(), || reduce_windows(op, x, window, strides, window_dilation))
     }
 }
 
-/// Returns true where a new element replaces the one before: if it is better, or the first NaN.
-fn takes(slice: Tensor, before: Tensor, better: Tensor) -> Tensor {
-    if !slice.dtype().is_float() {
-        return better;
+/// Reduces every window of a padded tensor to one element, one axis after another: the windows of an axis
+/// are as many slices as a window has elements there. The last axis is first, so that of equal elements the
+/// first one in row-major order takes the derivative.
+pub(crate) fn reduce_windows(
+    op: ReduceOp,
+    x: Tensor,
+    window: &[usize],
+    strides: &[usize],
+    dilation: &[usize],
+) -> Tensor {
+    (0..window.len()).rev().filter(|&axis| window[axis] > 1 || strides[axis] > 1).fold(
+        x,
+        |x, axis| {
+            let along = WindowsOfAxis {
+                axis,
+                window: window[axis],
+                stride: strides[axis],
+                dilation: dilation[axis],
+            };
+            along.reduce(op, x)
+        },
+    )
+}
+
+/// Windows along one axis.
+#[derive(Clone, Copy)]
+struct WindowsOfAxis {
+    axis: usize,
+    window: usize,
+    stride: usize,
+    dilation: usize,
+}
+
+impl WindowsOfAxis {
+    /// Returns a slice for each position in a window: that element of every window.
+    fn slices(self, x: Tensor) -> Vec<Tensor> {
+        let size = x.shape();
+        let last =
+            (size[self.axis] - dilated(self.window, self.dilation)) / self.stride * self.stride;
+        let slice = |position: usize| {
+            let (mut start, mut limit) = (vec![0; size.rank()], size.to_vec());
+            let mut strides = vec![1; size.rank()];
+            start[self.axis] = position * self.dilation;
+            limit[self.axis] = start[self.axis] + last + 1;
+            strides[self.axis] = self.stride;
+            x.strided_slice(&start, &limit, &strides)
+        };
+        (0..self.window).map(slice).collect()
     }
-    better | (slice.ne(slice) & before.eq(before))
+
+    fn reduce(self, op: ReduceOp, x: Tensor) -> Tensor {
+        let fold = move |slices: &[Tensor]| {
+            let combine = |a: Tensor, b: &Tensor| match op {
+                ReduceOp::Sum => a + *b,
+                ReduceOp::Prod => a * *b,
+                ReduceOp::Max => a.maximum(*b),
+                _ => a.minimum(*b),
+            };
+            slices[1..].iter().fold(slices[0], combine)
+        };
+        if !matches!(op, ReduceOp::Max | ReduceOp::Min) || !x.dtype().is_float() {
+            return fold(&self.slices(x));
+        }
+        // The derivatives of a chain of maxima are long: one select for each element and for each maximum
+        // that it passes. This rule has one for each element.
+        custom_jvp(
+            move |x: Tensor| fold(&self.slices(x)),
+            move |x: Tensor, t: Tensor| {
+                let (elements, tangents) = (self.slices(x), self.slices(t));
+                let y = fold(&elements);
+                let mut pairs = elements.into_iter().zip(tangents).rev();
+                let (_, last) = pairs.next().expect("a window has an element");
+                let tangent = pairs.fold(last, |rest, (x, t)| where_(x.eq(y) | x.ne(x), t, rest));
+                (y, tangent)
+            },
+        )(x)
+    }
 }
