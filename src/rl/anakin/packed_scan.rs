@@ -49,7 +49,7 @@ impl PackedRows {
 /// leaves of the carry are `[N, ..]`; `output_types` are those of the outputs of one step. Returns
 /// the last carry, the first leaf of the carry before each step, `[T, N, ..]`, and the outputs of all
 /// steps.
-pub(super) fn scan_packed<C, X>(
+pub fn scan_packed<C, X>(
     step: impl Fn(C, X) -> (C, Vec<Tensor>),
     init: C,
     xs: X,

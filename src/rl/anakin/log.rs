@@ -4,33 +4,46 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Args, Report};
+use super::AnakinArgs;
 use crate::Array;
 use crate::error::{Error, Result};
 use crate::rl::sweep::FIGURE;
 use crate::rl::{Returns, Run};
-use crate::tree;
+use crate::tree::{self, Tree};
+
+/// Metrics and episodes of an update of T steps.
+#[derive(Debug, Clone, Tree)]
+#[tree(nested = M)]
+pub struct Report<T, M> {
+    /// Metrics of the update; the first is the loss.
+    pub metrics: M,
+    /// `f32[T, N]`: returns of the episodes that ended, NaN where none did.
+    pub episode_returns: T,
+    /// `i32[T, N]`: number of steps of the episode so far.
+    pub episode_lengths: T,
+}
 
 /// State of the logging of a run.
-pub(super) struct Log<'a> {
-    args: &'a Args,
+pub(super) struct AgentsLog<'a, A> {
+    args: &'a A,
     /// Last returns of each agent.
     returns: Vec<Returns>,
     /// True for each agent of a sweep whose loss was not finite.
     diverged: Vec<bool>,
-    pub(super) updates: u64,
+    /// Number of updates so far.
+    pub(super) num_updates: u64,
 }
 
-impl<'a> Log<'a> {
-    /// Creates the state of a new run, or restores it from the [`notes`](Log::notes) of a
+impl<'a, A: AnakinArgs> AgentsLog<'a, A> {
+    /// Creates the state of a new run, or restores it from the [`notes`](AgentsLog::notes) of a
     /// checkpoint.
-    pub(super) fn new(args: &'a Args, notes: &Value, updates: u64) -> Result<Log<'a>> {
+    pub(super) fn new(args: &'a A, notes: &Value, num_updates: u64) -> Result<AgentsLog<'a, A>> {
         let returns: Vec<Returns> = match notes {
-            Value::Null => vec![Returns::default(); args.num_agents()],
+            Value::Null => vec![Returns::default(); args.agents().num_agents()],
             notes => serde_json::from_value(notes.clone())
                 .map_err(|e| Error::Argument(format!("the returns in the checkpoint: {e}")))?,
         };
-        let agents = args.num_agents();
+        let agents = args.agents().num_agents();
         let wrong = match returns.len() == agents {
             true => returns.iter().find_map(|returns| returns.ensure_possible().err()),
             false => Some(format!("those of {} of {agents} agents", returns.len())),
@@ -38,7 +51,7 @@ impl<'a> Log<'a> {
         if let Some(problem) = wrong {
             return Err(Error::Argument(format!("the returns in the checkpoint: {problem}")));
         }
-        Ok(Log { args, returns, diverged: vec![false; agents], updates })
+        Ok(AgentsLog { args, returns, diverged: vec![false; agents], num_updates })
     }
 
     /// Returns the part of the state that a checkpoint keeps.
@@ -55,13 +68,13 @@ impl<'a> Log<'a> {
 
     /// Logs the reports of one call, `[agents, updates, ..]` or `[updates, ..]`. The first of the
     /// metrics is the loss.
-    pub(super) fn reports(
+    pub(super) fn record<M: Tree<Array>>(
         &mut self,
         run: &mut Run,
-        report: &Report<Array>,
+        report: &Report<Array, M>,
         updates: u64,
     ) -> Result<()> {
-        let agents = self.args.num_agents();
+        let agents = self.args.agents().num_agents();
         let steps = report.episode_returns.shape();
         let (updates, size) = (updates as usize, steps[steps.len() - 2..].iter().product());
         let returns = report.episode_returns.to_vec::<f32>()?;
@@ -72,11 +85,10 @@ impl<'a> Log<'a> {
             scalars.push((format!("losses/{name}"), column.to_vec::<f32>()?));
         }
         for update in 0..updates {
-            let start = self.updates * size as u64;
+            let start = self.num_updates * size as u64;
             let step = start + size as u64;
-            let remaining = 1.0 - self.updates as f64 / self.args.num_updates() as f64;
-            let rate = self.args.learning_rate * if self.args.anneal_lr { remaining } else { 1.0 };
-            self.updates += 1;
+            let rate = self.args.learning_rate(self.num_updates);
+            self.num_updates += 1;
             let mut all = Vec::new();
             let mut of_tag = Vec::new();
             for agent in 0..agents {
@@ -87,7 +99,8 @@ impl<'a> Log<'a> {
                     of_tag.push(value);
                     if agents == 1 {
                         // Timestep at which the episode ended, counted as in CleanRL.
-                        let at = start + ((i / self.args.num_envs + 1) * self.args.num_envs) as u64;
+                        let at =
+                            start + ((i / self.args.num_envs() + 1) * self.args.num_envs()) as u64;
                         run.episode(value, length as u64, at)?;
                     } else {
                         run.returns.push(value);
@@ -112,7 +125,7 @@ impl<'a> Log<'a> {
                 |column: &[f32], agent: usize| f64::from(column[agent * updates + update]);
             self.check_loss(run, |agent| of_agent(&scalars[0].1, agent), step)?;
             let mut values = Vec::new();
-            if !self.args.sweep.iter().any(|sweep| sweep.name == "learning-rate") {
+            if !self.args.agents().sweep.iter().any(|sweep| sweep.name == "learning-rate") {
                 values.push(("charts/learning_rate", rate));
             }
             let trained = || (0..agents).filter(|agent| !self.diverged[*agent]);
@@ -129,12 +142,13 @@ impl<'a> Log<'a> {
     /// Returns the tag of the returns of the agents up to this one, if the next agent has another:
     /// each seed has one, or each point of a sweep. A single agent has none.
     fn tag_after(&self, agent: usize) -> Option<String> {
-        let seeds = self.args.num_seeds;
-        if !self.args.sweep.is_empty() {
-            let label = self.args.grid().label(agent / seeds);
+        let seeds = self.args.agents().num_seeds;
+        if !self.args.agents().sweep.is_empty() {
+            let label = self.args.agents().grid().label(agent / seeds);
             return (agent % seeds == seeds - 1).then(|| format!("sweep/{label}/episodic_return"));
         }
-        (seeds > 1).then(|| format!("seeds/{}/episodic_return", self.args.run.seed + agent as u64))
+        (seeds > 1)
+            .then(|| format!("seeds/{}/episodic_return", self.args.options().seed + agent as u64))
     }
 
     /// Ends the run at a loss that is not finite; an agent of a sweep is only marked.
@@ -144,7 +158,7 @@ impl<'a> Log<'a> {
             if loss.is_finite() {
                 continue;
             }
-            if !self.args.sweep.is_empty() {
+            if !self.args.agents().sweep.is_empty() {
                 self.diverged[agent] = true;
                 continue;
             }
@@ -152,8 +166,8 @@ impl<'a> Log<'a> {
             return Err(Error::Nan(format!(
                 "the loss of seed {} is {loss} after update {}, at step {step}; run again with \
                  --check-nans to see which operation made it",
-                self.args.run.seed + agent as u64,
-                self.updates
+                self.args.options().seed + agent as u64,
+                self.num_updates
             )));
         }
         Ok(())
@@ -165,8 +179,8 @@ impl<'a> Log<'a> {
     /// # Errors
     /// [`Error::Io`] if they cannot be written.
     pub(super) fn details(&self, folder: &Path) -> Result<String> {
-        let grid = self.args.grid();
-        if self.args.sweep.is_empty() {
+        let grid = self.args.agents().grid();
+        if self.args.agents().sweep.is_empty() {
             return Ok(if self.returns.len() > 1 { self.table() } else { String::new() });
         }
         let results = grid.results(&self.returns, &self.diverged);
@@ -177,7 +191,7 @@ impl<'a> Log<'a> {
     /// Returns a table with a line for each seed.
     fn table(&self) -> String {
         let mut table = "seed  episodes  mean return of the last 100\n".to_string();
-        for (seed, returns) in (self.args.run.seed..).zip(&self.returns) {
+        for (seed, returns) in (self.args.options().seed..).zip(&self.returns) {
             let mean = returns.mean().map_or("none ended".to_string(), |mean| format!("{mean:.1}"));
             table.push_str(&format!("{seed:>4}  {:>8}  {mean:>10}\n", returns.episodes()));
         }
