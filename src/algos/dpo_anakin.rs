@@ -19,8 +19,8 @@ use crate::nn::normalize::RunningMeanStd;
 use crate::optim::{Adam, AdamState};
 use crate::rl::anakin::{
     AgentOptions, AnakinArgs, AnakinEnv, Normalizers, Report, SweptValues, argmax, clip_by_norm,
-    evaluated_agent, load_agents, normalize, permutations, scan_packed, select_agent, sweep_parser,
-    train_agents,
+    evaluated_agent, is_packable, load_agents, normalize, permutations, scan_packed, select_agent,
+    train_agents, with_sweeps_of,
 };
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
@@ -42,7 +42,7 @@ use crate::{DType, Key, Tensor, TensorType, random, value_and_grad, vmap};
 #[command(
     about = "DPO, environments included, as one compiled program",
     args_override_self = true,
-    mut_arg("sweep", |arg| arg.value_parser(sweep_parser(&SWEPT))),
+    mut_args(with_sweeps_of(&SWEPT)),
 )]
 pub struct Args {
     /// The name of this experiment
@@ -417,7 +417,7 @@ pub fn collect_rollout(
     let keys = tree::map(keys.split_batch(steps * envs), by_step);
 
     let step = |env_state, noise| env_step(env, agent, env_state, noise, args);
-    let packable = |x: &Tensor| matches!(x.dtype(), DType::F32 | DType::I32 | DType::Bool);
+    let packable = |x: &Tensor| is_packable(x.dtype());
     let batched = args.agents.are_batched();
     // Normalization statistics have no environment axis.
     let normalizes = env_state.normalizers.is_some();
@@ -742,7 +742,8 @@ pub fn train(args: &Args) -> Result<Summary> {
 }
 
 /// Returns the policy of a saved model: the most likely action and the logits, or the mean
-/// and the standard deviations. If several agents were trained, that of the first.
+/// and the standard deviations. If several agents were trained, that of the first that did
+/// not diverge.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let env = AnakinEnv::new(args)?;
     let RunnerState { train_state, env_state, .. } =
@@ -752,7 +753,7 @@ fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let options =
         PoolOptions { num_threads: 1, seed, clip_actions: true, ..PoolOptions::default() };
     let pool = EnvPool::make(&args.env_id, options)?;
-    let (spec, index) = (pool.spec().clone(), evaluated_agent(args));
+    let (spec, index) = (pool.spec().clone(), evaluated_agent(args, &parameters)?);
     type Parameters<T> = (Agent<T>, Option<RunningMeanStd<T>>);
     let act = move |parameters: &Parameters<Tensor>, obs: Tensor| {
         let (agent, stats) = select_agent(parameters.clone(), index);

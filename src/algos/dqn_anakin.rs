@@ -17,7 +17,7 @@ use crate::optim::{Adam, AdamState, incremental_update};
 use crate::random::{randint, uniform};
 use crate::rl::anakin::{
     AgentOptions, AnakinArgs, AnakinEnv, Report, SweptValues, evaluated_agent, load_agents,
-    select_agent, sweep_parser, train_agents,
+    select_agent, train_agents, with_sweeps_of,
 };
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{
@@ -40,8 +40,11 @@ use crate::{Array, DType, Key, Tensor, TensorType, value_and_grad, vmap};
 #[command(
     about = "DQN, environments included, as one compiled program",
     args_override_self = true,
-    mut_arg("sweep", |arg| arg.value_parser(sweep_parser(&SWEPT))),
-    mut_arg("updates_per_call", |arg| arg.help("The number of target updates in one call of the program; 0 chooses")),
+    mut_args(with_sweeps_of(&SWEPT)),
+    mut_args(|arg| match arg.get_id() == "updates_per_call" {
+        true => arg.help("The number of target updates in one call of the program; 0 chooses"),
+        false => arg,
+    }),
 )]
 pub struct Args {
     /// The name of this experiment
@@ -493,14 +496,15 @@ pub fn train(args: &Args) -> Result<Summary> {
 }
 
 /// Returns the policy of a saved model: the best action and the action values. Evaluations are
-/// epsilon-greedy with the epsilon `end_e`. If several agents were trained, that of the first.
+/// epsilon-greedy with the epsilon `end_e`. If several agents were trained, that of the first that
+/// did not diverge.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let env = AnakinEnv::new(args)?;
     let sizes = Sizes::from_spec(Args::NAME, &env.spec, &Args::ENVS)?;
     let TrainState { q, .. } = load_agents(args, model, |key| init_train_state(key, &sizes))?;
     let options = PoolOptions { num_threads: 1, seed: args.run.eval_seed(), ..Default::default() };
     let pool = EnvPool::make(&args.env_id, options)?;
-    let (index, epsilon) = (evaluated_agent(args), args.end_e as f32);
+    let (index, epsilon) = (evaluated_agent(args, &q)?, args.end_e as f32);
     Ok(Policy::new(pool, q, move |q: &QNetwork<Tensor>, obs| {
         let q_values = select_agent(q.clone(), index).apply(obs);
         PolicyResults::from_values("q_values", q_values)

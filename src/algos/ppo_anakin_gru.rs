@@ -20,8 +20,8 @@ use crate::nn::{Dense, GruCell, reset_carry};
 use crate::optim::{Adam, AdamState};
 use crate::rl::anakin::{
     AgentOptions, AnakinArgs, AnakinEnv, Normalizers, Report, SweptValues, argmax, clip_by_norm,
-    evaluated_agent, load_agents, normalize, permutations, select_agent, sweep_parser,
-    train_agents,
+    evaluated_agent, load_agents, normalize, permutations, select_agent, train_agents,
+    with_sweeps_of,
 };
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, ensure, minibatches_of_envs, not_negative, positive, unit};
@@ -45,7 +45,7 @@ use crate::{DType, Key, Tensor, random, value_and_grad, vmap};
 #[command(
     about = "PPO with a GRU, environments included, as one compiled program",
     args_override_self = true,
-    mut_arg("sweep", |arg| arg.value_parser(sweep_parser(&SWEPT))),
+    mut_args(with_sweeps_of(&SWEPT)),
 )]
 pub struct Args {
     /// The name of this experiment
@@ -751,7 +751,7 @@ pub fn train(args: &Args) -> Result<Summary> {
 
 /// Returns the policy of a saved model: the most likely action and the logits, or the mean
 /// and the standard deviations, and the next hidden state of the GRU, `f32[1, B, 128]`. If several
-/// agents were trained, that of the first.
+/// agents were trained, that of the first that did not diverge.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let env = AnakinEnv::new(args)?;
     let RunnerState { train_state, env_state, .. } =
@@ -761,7 +761,7 @@ fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let options =
         PoolOptions { num_threads: 1, seed, clip_actions: true, ..PoolOptions::default() };
     let pool = EnvPool::make(&args.env_id, options)?;
-    let (spec, index) = (pool.spec().clone(), evaluated_agent(args));
+    let (spec, index) = (pool.spec().clone(), evaluated_agent(args, &parameters)?);
     type Parameters<T> = (Agent<T>, Option<RunningMeanStd<T>>);
     let act = move |parameters: &Parameters<Tensor>, obs: Tensor, state: Tensor| {
         let (agent, stats) = select_agent(parameters.clone(), index);

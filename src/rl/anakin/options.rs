@@ -1,6 +1,6 @@
 //! Flags of the agents of a run, and the settings of one agent inside the program.
 
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args, ValueEnum};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -46,11 +46,12 @@ pub struct AgentOptions {
     pub updates_per_call: u64,
 }
 
-/// Returns the parser of `--sweep` of an algorithm that sweeps the hyper-parameters `names`.
-pub fn sweep_parser(
-    names: &'static [&'static str],
-) -> impl Fn(&str) -> std::result::Result<Sweep, String> + Clone + Send + Sync + 'static {
-    |text| Sweep::parse(text, names)
+/// Lets `--sweep` take the hyper-parameters `names`; for `#[command(mut_args(..))]` of an algorithm.
+pub fn with_sweeps_of(names: &'static [&'static str]) -> impl Fn(Arg) -> Arg {
+    move |arg| match arg.get_id() == "sweep" {
+        true => arg.value_parser(move |text: &str| Sweep::parse(text, names)),
+        false => arg,
+    }
 }
 
 impl AgentOptions {

@@ -1,14 +1,14 @@
 //! Host side of the training loop.
 
 use super::log::AgentsLog;
-use super::memory::ensure_memory;
+use super::memory::{ProgramSizes, ensure_memory};
 use super::saved_model::agent_types;
 use super::{AgentTree, AnakinArgs, AnakinEnv, Report, TrainFn, start_runtime};
 use crate::error::Result;
 use crate::jit::jit;
 use crate::rl::{Summary, Trainer};
 use crate::tree::{self, Tree};
-use crate::{Array, Key, Tensor, TensorType};
+use crate::{Array, Key, Tensor};
 
 /// Maximum number of timesteps that one call of the program reports, over all agents.
 const MAX_REPORT: usize = 1 << 26;
@@ -34,8 +34,8 @@ pub fn train_agents<A: AnakinArgs, S: AgentTree, M: AgentTree, P: Tree<Array>>(
     let devices = start_runtime(options, args.options())?;
     let init_agent = |key| init(env, key, args);
     let updates_per_call = updates_per_call(args);
-    let types: Vec<TensorType> = tree::leaves(&agent_types(args, init_agent)?);
-    ensure_memory(args, env, (&types, updates_per_call, devices))?;
+    let state = tree::leaves(&agent_types(args, init_agent)?);
+    ensure_memory(args, env, &ProgramSizes { state, updates_per_call, devices })?;
     let steps_per_update = args.steps_per_update() as u64;
     let mut trainer = Trainer::start(args, steps_per_update)?;
 
@@ -43,24 +43,25 @@ pub fn train_agents<A: AnakinArgs, S: AgentTree, M: AgentTree, P: Tree<Array>>(
         .with_mode(args.options().mode)
         .named(format!("{}_init", A::NAME));
     let program = |updates| TrainFn::new(args, env, updates, devices, train_iterations);
-    let train_fn = program(updates_per_call);
-    let last_train_fn = program(args.num_updates() % updates_per_call);
-
     let keys = options.keys(args.options().seed)?;
     let mut state = trainer.init_or_resume(init.call(keys)?, ())?;
     let mut log = AgentsLog::new(args, &trainer.notes, trainer.global_step() / steps_per_update)?;
     // 0 if a resumed run has already taken all of its timesteps. The trainer then stops, as no
     // update is left.
-    let next_updates = |log: &AgentsLog<A>| {
-        args.num_updates().saturating_sub(log.num_updates).min(updates_per_call)
-    };
+    let remaining = |log: &AgentsLog<A>| args.num_updates().saturating_sub(log.num_updates);
+    let next_updates = |log: &AgentsLog<A>| remaining(log).min(updates_per_call);
+    let train_fn = program(updates_per_call);
+    let last_train_fn = program(remaining(&log) % updates_per_call);
     trainer.iteration_steps = next_updates(&log).max(1) * steps_per_update;
     while trainer.should_continue() {
         let updates = next_updates(&log);
         let program = if updates < updates_per_call { &last_train_fn } else { &train_fn };
         let (next_state, report) = program.call(state)?;
         state = next_state;
-        log.record(&mut trainer.run, &report, updates)?;
+        if let Err(error) = log.record(&mut trainer.run, &report, updates) {
+            log.details(&trainer.run.dir)?;
+            return Err(error);
+        }
         trainer.notes = log.notes()?;
         trainer.advance(updates * steps_per_update)?;
         trainer.iteration_steps = next_updates(&log).max(1) * steps_per_update;
