@@ -239,14 +239,13 @@ impl<'a, A: AnakinArgs> AgentsLog<'a, A> {
                 ));
             }
         }
-        match problems.first() {
-            Some(problem) if self.trained().next().is_none() => {
-                run.events.flush()?;
-                return Err(Error::Nan(format!(
-                    "{problem}; run again with --check-nans to see which operation made it"
-                )));
-            }
-            _ => {}
+        if let Some(problem) = problems.first()
+            && self.trained().next().is_none()
+        {
+            run.events.flush()?;
+            return Err(Error::Nan(format!(
+                "{problem}; run again with --check-nans to see which operation made it"
+            )));
         }
         for problem in problems {
             output::stderr_line(format_args!("{problem}; the other agents continue"));
