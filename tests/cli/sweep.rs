@@ -71,7 +71,7 @@ fn a_diverged_agent_does_not_end_a_sweep() {
 #[test]
 fn a_sweep_without_agents_left_ends_with_an_error() {
     let runs = tempfile::tempdir().unwrap();
-    let flags = "--sweep learning-rate=1e15,1e16 --vf-coef 1e15 --total-timesteps 320";
+    let flags = "--sweep learning-rate=1e15,9e14 --vf-coef 1e15 --total-timesteps 320";
     let (status, _, err) = run(sweep(runs.path(), flags));
     assert_eq!(status, 1, "{err}");
     assert!(err.contains("error: the loss of learning-rate=1"), "{err}");

@@ -66,10 +66,10 @@ fn from_f32(x: Tensor, dtype: DType) -> Tensor {
     }
 }
 
-/// Runs [`scan`] with a carry and outputs that are packed in one tensor, as [`PackedRows`] does. All
-/// leaves of the carry are `[N, ..]`, of types that [`is_packable`] accepts; `output_types` are those of the outputs of one step. Returns
-/// the last carry, the first leaf of the carry before each step, `[T, N, ..]`, and the outputs of all
-/// steps.
+/// Runs [`scan`] with a carry and outputs that are packed as the rows of one tensor, `f32[rows, N]`. All
+/// leaves of the carry are `[N, ..]`, of types that [`is_packable`] accepts; `output_types` are those of
+/// the outputs of one step. Returns the last carry, the first leaf of the carry before each step,
+/// `[T, N, ..]`, and the outputs of all steps.
 pub fn scan_packed<C, X>(
     step: impl Fn(C, X) -> (C, Vec<Tensor>),
     init: C,
