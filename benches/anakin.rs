@@ -7,9 +7,10 @@
 
 use std::time::Instant;
 
-use podracer::algos::ppo_anakin::{Args, Env, TrainFn, init_runner, start};
+use podracer::algos::ppo_anakin::{Args, init_runner, train_iterations};
 use podracer::error::Result;
 use podracer::rl::Algorithm;
+use podracer::rl::anakin::{AnakinEnv, TrainFn, start_runtime};
 use podracer::runtime::{Runtime, RuntimeOptions};
 use podracer::{Key, Tensor, jit, vmap};
 
@@ -39,13 +40,14 @@ fn main() -> Result<()> {
     for seeds in asked {
         let flags = ["--num-seeds".to_string(), seeds.to_string()];
         let args = Args::from_flags(flags.iter().map(String::as_str)).expect("known flags");
-        let env = Env::new(&args)?;
+        let env = AnakinEnv::new(&args)?;
         let (updates, alone) = (launch(seeds), seeds == 1);
         let init = jit(|key: Key<Tensor>| {
             let init = |key| init_runner(&env, key, &args);
             if alone { init(key) } else { vmap(init)(key.split_batch(seeds)) }
         });
-        let run = TrainFn::new(&env, updates, start(&args)?, &args);
+        let devices = start_runtime(&args.agents, &args.run)?;
+        let run = TrainFn::new(&args, &env, updates, devices, train_iterations);
         let mut state = init.call(Key::new(30))?;
         let mut wall = Row::new(format!("{seeds} seeds, us"));
         let mut processor = Row::new(format!("{seeds} seeds, us of processor time"));

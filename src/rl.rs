@@ -1,8 +1,9 @@
-//! Infrastructure of training programs, in six modules: [`training`] (settings, the trainer, runs,
+//! Infrastructure of training programs, in seven modules: [`training`] (settings, the trainer, runs,
 //! checkpoints, evaluation), [`logging`] (TensorBoard, videos), [`buffers`] (replay buffers),
-//! [`sebulba`] (actors and learners), [`statistics`] (measures over runs, as rliable has them) and
+//! [`sebulba`] (actors and learners), [`anakin`] (agents in one compiled program), [`statistics`] (measures over runs, as rliable has them) and
 //! [`sweep`] (agents with several values of hyper-parameters).
 
+pub mod anakin;
 pub mod buffers;
 pub(crate) mod files;
 pub mod logging;

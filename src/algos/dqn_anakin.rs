@@ -4,18 +4,7 @@
 //!
 //! Differences from PureJaxRL, with reasons, are listed in `docs/algos/dqn_anakin.md`.
 
-#![allow(
-    clippy::duplicate_mod,
-    reason = "modules that do not differ are those of ppo_anakin, on this file's types"
-)]
-
-mod env;
-#[path = "ppo_anakin/log.rs"]
-mod log;
-mod memory;
-#[path = "ppo_anakin/seeds.rs"]
-mod seeds;
-mod traced_args;
+use std::ops::Deref;
 
 use clap::Parser;
 use serde::Serialize;
@@ -23,37 +12,40 @@ use serde::Serialize;
 use crate::envs::traced::EpisodeState;
 use crate::envs::{EnvPool, ObsKind, PoolOptions};
 use crate::error::Result;
-use crate::jit::{eval_shape, jit};
 use crate::nn::{Activation, Encoder, Mlp, init};
 use crate::optim::{Adam, AdamState, incremental_update};
 use crate::random::{randint, uniform};
+use crate::rl::anakin::{
+    AgentOptions, AnakinArgs, AnakinEnv, Report, SweptValues, evaluated_agent, load_agents,
+    select_agent, train_agents, with_sweeps_of,
+};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{
     at_least_one_call, ensure, not_negative, positive, unit, update_schedule, within,
 };
 use crate::rl::minibatch::merge_time_and_env;
 use crate::rl::replay::{ReplayBuffer, Transition};
-use crate::rl::saved::load_typed;
 use crate::rl::spaces::Sizes;
-use crate::rl::sweep::{Sweep, as_words};
-use crate::rl::{Policy, PolicyResults, RunOptions, Summary, Trainer};
+use crate::rl::sweep::Scalar;
+use crate::rl::{Algorithm, Policy, PolicyResults, RunOptions, Summary};
 use crate::trace::control::{ScanOptions, cond, scan_with};
 use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
 use crate::tree::{self, Tree};
-use crate::{DType, Key, Tensor, TensorType, value_and_grad, vmap};
-pub use env::Env;
-use log::Log;
-use memory::ensure_memory;
-pub use seeds::{SeedAxis, TrainFn, start};
-use seeds::{for_seeds, keys};
-pub use traced_args::TracedArgs;
-use traced_args::parse_sweep;
+use crate::{Array, DType, Key, Tensor, TensorType, value_and_grad, vmap};
 
 // ------------------------------------------------------------------------------------- settings
 
 /// Settings with CleanRL's names and PureJaxRL's defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "DQN, environments included, as one compiled program", args_override_self = true)]
+#[command(
+    about = "DQN, environments included, as one compiled program",
+    args_override_self = true,
+    mut_args(with_sweeps_of(&SWEPT)),
+    mut_args(|arg| match arg.get_id() == "updates_per_call" {
+        true => arg.help("The number of target updates in one call of the program; 0 chooses"),
+        false => arg,
+    }),
+)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "dqn_anakin")]
@@ -62,23 +54,10 @@ pub struct Args {
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
-    /// The number of agents in one program, with consecutive seeds starting at --seed
-    #[arg(long, default_value_t = 1)]
-    pub num_seeds: usize,
-    /// Values of a hyperparameter, one agent each: learning-rate=log:1e-4:1e-2:64; twice for a grid
-    #[arg(long, value_parser = parse_sweep, value_delimiter = ' ')]
-    #[serde(serialize_with = "as_words")]
-    pub sweep: Vec<Sweep>,
-    /// Train several agents on one device one after another (map) or in a batch (vmap)
-    #[arg(long, value_enum, default_value_t = SeedAxis::Map)]
-    pub seed_axis: SeedAxis,
-    /// The number of devices for the agents; 0 uses the most that divides their number
-    #[arg(long, default_value_t = 0)]
-    pub num_devices: usize,
-    /// The number of target updates in one call of the program; 0 chooses
-    #[arg(long, default_value_t = 0, alias = "updates-per-launch")]
-    #[serde(alias = "updates_per_launch")]
-    pub updates_per_call: u64,
+    /// Flags of the agents: seeds, sweeps, devices
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub agents: AgentOptions,
 
     /// The id of a traced environment with discrete actions, or jax:FOLDER
     #[arg(long, default_value = "CartPole-v1")]
@@ -136,14 +115,9 @@ impl Args {
         self.target_network_frequency / self.train_frequency
     }
 
-    /// Total number of updates of the target network; remaining timesteps are dropped.
-    fn num_updates(&self) -> u64 {
-        self.total_timesteps / self.target_network_frequency as u64
-    }
-
     fn check(&self) -> Result<()> {
         let (train, target) = (self.train_frequency, self.target_network_frequency);
-        positive(&[("num-seeds", self.num_seeds), ("batch-size", self.batch_size)])?;
+        positive(&[("batch-size", self.batch_size)])?;
         update_schedule(self.num_envs, ("train-frequency", train), target)?;
         at_least_one_call(self.total_timesteps, target as u64)?;
         ensure(
@@ -161,11 +135,78 @@ impl Args {
             ("exploration-fraction", self.exploration_fraction),
         ])?;
         not_negative(&[("learning-rate", self.learning_rate)])?;
-        self.grid().check()
+        self.agents.check()
     }
 }
 
 registered_algorithm!(Args, "dqn_anakin", TRACED_DISCRETE, Args::check, train, policy);
+
+impl AnakinArgs for Args {
+    fn agents(&self) -> &AgentOptions {
+        &self.agents
+    }
+
+    fn num_envs(&self) -> usize {
+        self.num_envs
+    }
+
+    fn steps_per_update(&self) -> usize {
+        self.target_network_frequency
+    }
+
+    fn steps_per_rollout(&self) -> usize {
+        self.train_frequency
+    }
+
+    fn memory_flags(&self) -> String {
+        format!("--buffer-size {} --env-id {}", self.buffer_size, self.env_id)
+    }
+
+    fn learning_rate(&self, num_updates: u64) -> f64 {
+        let frac = 1.0 - num_updates as f64 / self.num_updates() as f64;
+        self.learning_rate * if self.anneal_lr { frac } else { 1.0 }
+    }
+}
+
+/// Hyper-parameters that `--sweep` takes.
+const SWEPT: [&str; 4] = ["learning-rate", "gamma", "end-e", "exploration-fraction"];
+
+/// [`Args`] of one agent inside the program: the hyper-parameters that a sweep can vary are fields of
+/// their own, fixed or traced, in place of those of [`Args`].
+#[derive(Debug, Clone, Copy)]
+pub struct TracedArgs<'a> {
+    args: &'a Args,
+    /// As [`Args::learning_rate`].
+    pub learning_rate: Scalar,
+    /// As [`Args::gamma`].
+    pub gamma: Scalar,
+    /// As [`Args::end_e`].
+    pub end_e: Scalar,
+    /// As [`Args::exploration_fraction`].
+    pub exploration_fraction: Scalar,
+}
+
+impl<'a> TracedArgs<'a> {
+    /// Creates the settings of the agent with these values `f32[]`, one for each `--sweep`.
+    pub fn new(args: &'a Args, swept: &[Tensor]) -> TracedArgs<'a> {
+        let swept = SweptValues::new(&args.agents, swept);
+        TracedArgs {
+            args,
+            learning_rate: swept.scalar("learning-rate", args.learning_rate),
+            gamma: swept.scalar("gamma", args.gamma),
+            end_e: swept.scalar("end-e", args.end_e),
+            exploration_fraction: swept.scalar("exploration-fraction", args.exploration_fraction),
+        }
+    }
+}
+
+impl Deref for TracedArgs<'_> {
+    type Target = Args;
+
+    fn deref(&self) -> &Args {
+        self.args
+    }
+}
 
 // -------------------------------------------------------------------------------------- network
 
@@ -260,7 +301,7 @@ pub struct Episodes<T> {
 
 /// Steps all environments once, with epsilon-greedy actions; returns N transitions.
 fn env_step(
-    env: &Env,
+    env: &AnakinEnv,
     q: &QNetwork<Tensor>,
     env_state: EnvState<Tensor>,
     args: &TracedArgs,
@@ -270,7 +311,7 @@ fn env_step(
     let epsilon = linear_schedule(global_step, args);
     let q_values = q.apply(obs);
     let action = epsilon_greedy(q_values, epsilon, action_key);
-    let step = |(state, action, key)| env.env.step(state, action, key);
+    let step = |(state, action, key)| env.auto_reset.step(state, action, key);
     let step = vmap(step)((state, action, step_key.split_batch(args.num_envs)));
     let done = step.done();
     // PureJaxRL has no value after a time limit.
@@ -360,9 +401,14 @@ pub struct RunnerState<T> {
 }
 
 /// Initializes the state of an agent.
-pub fn init_runner(env: &Env, key: Key<Tensor>, args: &Args) -> RunnerState<Tensor> {
+pub fn init_runner(
+    env: &AnakinEnv,
+    sizes: &Sizes,
+    key: Key<Tensor>,
+    args: &Args,
+) -> RunnerState<Tensor> {
     let [network, starts, key] = key.split_n();
-    let (state, obs) = vmap(|key| env.env.reset(key))(starts.split_batch(args.num_envs));
+    let (state, obs) = vmap(|key| env.auto_reset.reset(key))(starts.split_batch(args.num_envs));
     let number = TensorType::scalar(DType::F32);
     let item = Transition {
         obs: env.obs_type(),
@@ -372,7 +418,7 @@ pub fn init_runner(env: &Env, key: Key<Tensor>, args: &Args) -> RunnerState<Tens
         terminated: number,
     };
     RunnerState {
-        train_state: init_train_state(network, &env.sizes),
+        train_state: init_train_state(network, sizes),
         replay_buffer: ReplayBuffer::new(args.buffer_size, item),
         env_state: EnvState { obs, state, global_step: constant(0i32), key },
         num_updates: constant(0i32),
@@ -382,7 +428,7 @@ pub fn init_runner(env: &Env, key: Key<Tensor>, args: &Args) -> RunnerState<Tens
 /// Takes `train_frequency` timesteps in the environments and, once learning has started, one gradient
 /// step; before it, metrics are 0.
 fn train_iteration(
-    env: &Env,
+    env: &AnakinEnv,
     state: RunnerState<Tensor>,
     args: &TracedArgs,
 ) -> (RunnerState<Tensor>, (Episodes<Tensor>, Metrics<Tensor>)) {
@@ -413,25 +459,14 @@ fn train_iteration(
     (RunnerState { train_state, replay_buffer, env_state, num_updates }, (episodes, metrics))
 }
 
-/// Metrics and episodes between two updates of the target network, of T steps.
-#[derive(Debug, Clone, Tree)]
-pub struct Report<T> {
-    /// Metrics, means over the gradient steps.
-    pub metrics: Metrics<T>,
-    /// `f32[T, N]`: returns of the episodes that ended, NaN where none did.
-    pub episode_returns: T,
-    /// `i32[T, N]`: number of steps of the episode so far.
-    pub episode_lengths: T,
-}
-
 /// Runs the iterations up to `updates` updates of the target network, with the values `f32[]` of the
 /// sweeps.
 pub fn train_iterations(
-    env: &Env,
+    env: &AnakinEnv,
     (swept, state): (Vec<Tensor>, RunnerState<Tensor>),
     updates: u64,
     args: &Args,
-) -> (RunnerState<Tensor>, Report<Tensor>) {
+) -> (RunnerState<Tensor>, Report<Tensor, Metrics<Tensor>>) {
     let args = &TracedArgs::new(args, &swept);
     let iteration = |state, ()| train_iteration(env, state, args);
     let update = |state, ()| {
@@ -454,66 +489,24 @@ pub fn train_iterations(
 /// compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let devices = start(args)?;
-    let env = Env::new(args)?;
-    ensure_memory(&env, args)?;
-    let mut trainer = Trainer::start(args, args.target_network_frequency as u64)?;
-
-    let init = jit(|key: Key<Tensor>| for_seeds(args, |key| init_runner(&env, key, args), key))
-        .with_mode(args.run.mode)
-        .named("dqn_anakin_init");
-    let steps_per_update = args.target_network_frequency;
-    let (updates_per_call, steps_per_update) =
-        (args.updates_per_call(steps_per_update), steps_per_update as u64);
-    let train_fn = TrainFn::new(&env, updates_per_call, devices, args);
-    let last_train_fn = TrainFn::new(&env, args.num_updates() % updates_per_call, devices, args);
-
-    let mut state = trainer.init_or_resume(init.call(keys(args)?)?, ())?;
-    let mut log = Log::new(args, &trainer.notes, trainer.global_step() / steps_per_update)?;
-    // 0 if a resumed run has already taken all of its timesteps. The trainer then stops, as no
-    // update is left.
-    let next_updates =
-        |log: &Log| args.num_updates().saturating_sub(log.updates).min(updates_per_call);
-    trainer.iteration_steps = next_updates(&log).max(1) * steps_per_update;
-    while trainer.should_continue() {
-        let updates = next_updates(&log);
-        let program = if updates < updates_per_call { &last_train_fn } else { &train_fn };
-        let (next_state, report) = program.call(state)?;
-        state = next_state;
-        log.reports(&mut trainer.run, &report, updates)?;
-        trainer.notes = log.notes()?;
-        trainer.advance(updates * steps_per_update)?;
-        trainer.iteration_steps = next_updates(&log).max(1) * steps_per_update;
-        trainer.checkpoint_if_due(&state, ())?;
-    }
-    let compile_s = init.stats().seconds() + train_fn.compile_s() + last_train_fn.compile_s();
-    let details = log.details(&trainer.run.dir)?;
-    let summary = trainer.finish(&state.train_state, compile_s)?;
-    let agents = args.num_agents() as u64;
-    Ok(Summary {
-        num_devices: devices,
-        global_step: summary.global_step * agents,
-        sps: summary.sps * agents as f64,
-        avg_episodic_return: log.mean_return(),
-        details,
-        ..summary
-    })
+    let env = AnakinEnv::new(args)?;
+    let sizes = Sizes::from_spec(Args::NAME, &env.spec, &Args::ENVS)?;
+    let init = |env: &AnakinEnv, key, args: &Args| init_runner(env, &sizes, key, args);
+    train_agents(args, &env, init, train_iterations, |state: RunnerState<Array>| state.train_state)
 }
 
 /// Returns the policy of a saved model: the best action and the action values. Evaluations are
-/// epsilon-greedy with the epsilon `end_e`. If several agents were trained, that of the first.
+/// epsilon-greedy with the epsilon `end_e`. If several agents were trained, that of the first that
+/// did not diverge.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
-    let env = Env::new(args)?;
-    let init = |key: Key<Tensor>| {
-        for_seeds(args, |key: Key<Tensor>| init_train_state(key, &env.sizes), key)
-    };
-    let TrainState { q, .. } = load_typed(model, &eval_shape(init, &keys(args)?)?)?;
+    let env = AnakinEnv::new(args)?;
+    let sizes = Sizes::from_spec(Args::NAME, &env.spec, &Args::ENVS)?;
+    let TrainState { q, .. } = load_agents(args, model, |key| init_train_state(key, &sizes))?;
     let options = PoolOptions { num_threads: 1, seed: args.run.eval_seed(), ..Default::default() };
     let pool = EnvPool::make(&args.env_id, options)?;
-    let (num_agents, epsilon) = (args.num_agents(), args.end_e as f32);
+    let (index, epsilon) = (evaluated_agent(args, &q)?, args.end_e as f32);
     Ok(Policy::new(pool, q, move |q: &QNetwork<Tensor>, obs| {
-        let first = |x: Tensor| if num_agents == 1 { x } else { x.index_axis(0, 0) };
-        let q_values = tree::map(q.clone(), first).apply(obs);
+        let q_values = select_agent(q.clone(), index).apply(obs);
         PolicyResults::from_values("q_values", q_values)
             .sampled_by(move |key| epsilon_greedy(q_values, constant(epsilon), key))
     }))

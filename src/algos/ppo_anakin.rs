@@ -4,33 +4,29 @@
 //!
 //! Differences from PureJaxRL, with reasons, are listed in `docs/algos/ppo_anakin.md`.
 
-mod env;
-mod fast;
-mod log;
-mod memory;
-mod normalize;
-mod packed;
-mod seeds;
-mod traced_args;
+use std::ops::Deref;
 
 use clap::Parser;
 use serde::Serialize;
 
 use crate::distributions::{ActionDistribution, Categorical, DiagNormal};
-use crate::envs::traced::{EpisodeState, TracedEnv};
+use crate::envs::traced::EpisodeState;
 use crate::envs::{ActionKind, EnvPool, PoolOptions};
 use crate::error::Result;
-use crate::jit::{eval_shape, jit};
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
 use crate::nn::normalize::RunningMeanStd;
 use crate::optim::{Adam, AdamState};
+use crate::rl::anakin::{
+    AgentOptions, AnakinArgs, AnakinEnv, Normalizers, Report, SweptValues, argmax, clip_by_norm,
+    evaluated_agent, is_packable, load_agents, normalize, permutations, scan_packed, select_agent,
+    train_agents, with_sweeps_of,
+};
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
-use crate::rl::saved::load_typed;
-use crate::rl::sweep::{Scalar, Sweep, as_words};
+use crate::rl::sweep::Scalar;
 use crate::rl::{
-    Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated, explained_variance,
+    Policy, PolicyResults, RunOptions, Summary, bootstrap_truncated, explained_variance,
     gather_minibatch, merge_time_and_env,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
@@ -38,22 +34,16 @@ use crate::trace::jacobian::ravel;
 use crate::trace::ops::{concatenate, constant, full, stack, where_, zeros, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{DType, Key, Tensor, TensorType, random, value_and_grad, vmap};
-pub use env::Env;
-use fast::{argmax, clip_by_norm, permutations};
-use log::Log;
-use memory::ensure_memory;
-pub use normalize::Normalizers;
-use packed::scan_packed;
-pub use seeds::{SeedAxis, TrainFn, start};
-use seeds::{for_seeds, keys};
-pub use traced_args::TracedArgs;
-use traced_args::parse_sweep;
 
 // ------------------------------------------------------------------------------------- settings
 
 /// Settings with CleanRL's names and PureJaxRL's defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PPO, environments included, as one compiled program", args_override_self = true)]
+#[command(
+    about = "PPO, environments included, as one compiled program",
+    args_override_self = true,
+    mut_args(with_sweeps_of(&SWEPT)),
+)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo_anakin")]
@@ -62,23 +52,10 @@ pub struct Args {
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
-    /// The number of agents in one program, with consecutive seeds starting at --seed
-    #[arg(long, default_value_t = 1)]
-    pub num_seeds: usize,
-    /// Values of a hyperparameter, one agent each: learning-rate=log:1e-4:1e-2:64; twice for a grid
-    #[arg(long, value_parser = parse_sweep, value_delimiter = ' ')]
-    #[serde(serialize_with = "as_words")]
-    pub sweep: Vec<Sweep>,
-    /// Train several agents on one device one after another (map) or in a batch (vmap)
-    #[arg(long, value_enum, default_value_t = SeedAxis::Map)]
-    pub seed_axis: SeedAxis,
-    /// The number of devices for the agents; 0 uses the most that divides their number
-    #[arg(long, default_value_t = 0)]
-    pub num_devices: usize,
-    /// The number of updates in one call of the compiled program; 0 chooses
-    #[arg(long, default_value_t = 0, alias = "updates-per-launch")]
-    #[serde(alias = "updates_per_launch")]
-    pub updates_per_call: u64,
+    /// Flags of the agents: seeds, sweeps, devices
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub agents: AgentOptions,
 
     /// The id of a traced environment, or jax:FOLDER
     #[arg(long, default_value = "CartPole-v1")]
@@ -147,13 +124,8 @@ impl Args {
         self.batch_size() / self.num_minibatches
     }
 
-    /// Total number of updates; remaining timesteps are dropped, as in PureJaxRL.
-    fn num_updates(&self) -> u64 {
-        self.total_timesteps / self.batch_size() as u64
-    }
-
     fn check(&self) -> Result<()> {
-        positive(&[("num-seeds", self.num_seeds), ("update-epochs", self.update_epochs)])?;
+        positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
         ensure(
             i32::try_from(self.num_updates()).is_ok(),
@@ -169,11 +141,81 @@ impl Args {
             ("vf-coef", self.vf_coef),
             ("max-grad-norm", self.max_grad_norm),
         ])?;
-        self.grid().check()
+        self.agents.check()
     }
 }
 
 registered_algorithm!(Args, "ppo_anakin", TRACED, Args::check, train, policy);
+
+impl AnakinArgs for Args {
+    fn agents(&self) -> &AgentOptions {
+        &self.agents
+    }
+
+    fn num_envs(&self) -> usize {
+        self.num_envs
+    }
+
+    fn steps_per_update(&self) -> usize {
+        self.batch_size()
+    }
+
+    fn steps_per_rollout(&self) -> usize {
+        self.batch_size()
+    }
+
+    fn memory_flags(&self) -> String {
+        format!("--num-envs {} --num-steps {}", self.num_envs, self.num_steps)
+    }
+
+    fn learning_rate(&self, num_updates: u64) -> f64 {
+        let frac = 1.0 - num_updates as f64 / self.num_updates() as f64;
+        self.learning_rate * if self.anneal_lr { frac } else { 1.0 }
+    }
+}
+
+/// Hyper-parameters that `--sweep` takes.
+const SWEPT: [&str; 5] = ["learning-rate", "gamma", "gae-lambda", "clip-coef", "ent-coef"];
+
+/// [`Args`] of one agent inside the program: the hyper-parameters that a sweep can vary are fields of
+/// their own, fixed or traced, in place of those of [`Args`].
+#[derive(Debug, Clone, Copy)]
+pub struct TracedArgs<'a> {
+    args: &'a Args,
+    /// As [`Args::learning_rate`].
+    pub learning_rate: Scalar,
+    /// As [`Args::gamma`].
+    pub gamma: Scalar,
+    /// As [`Args::gae_lambda`].
+    pub gae_lambda: Scalar,
+    /// As [`Args::clip_coef`].
+    pub clip_coef: Scalar,
+    /// As [`Args::ent_coef`].
+    pub ent_coef: Scalar,
+}
+
+impl<'a> TracedArgs<'a> {
+    /// Creates the settings of the agent with these values `f32[]`, one for each `--sweep`.
+    pub fn new(args: &'a Args, swept: &[Tensor]) -> TracedArgs<'a> {
+        let swept = SweptValues::new(&args.agents, swept);
+        TracedArgs {
+            args,
+            learning_rate: swept.scalar("learning-rate", args.learning_rate),
+            gamma: swept.scalar("gamma", args.gamma),
+            gae_lambda: swept.scalar("gae-lambda", args.gae_lambda),
+            clip_coef: swept.scalar("clip-coef", args.clip_coef),
+            ent_coef: swept.scalar("ent-coef", args.ent_coef),
+        }
+    }
+}
+
+impl Deref for TracedArgs<'_> {
+    type Target = Args;
+
+    fn deref(&self) -> &Args {
+        self.args
+    }
+}
 
 // -------------------------------------------------------------------------------------- network
 
@@ -307,7 +349,7 @@ type StepNoise<T> = (T, (Vec<T>, T), Key<T>);
 
 /// Steps all environments once with sampled actions.
 fn env_step(
-    env: &Env,
+    env: &AnakinEnv,
     agent: &Agent<Tensor>,
     env_state: EnvState<Tensor>,
     (noise, starts, keys): StepNoise<Tensor>,
@@ -316,7 +358,7 @@ fn env_step(
     let EnvState { obs, state, mut normalizers } = env_state;
     let outputs = forward(&agent.actor, obs);
     let actions = agent.sample(outputs, noise);
-    let step = |(state, action, key, start)| env.env.step_or(state, action, key, start);
+    let step = |(state, action, key, start)| env.auto_reset.step_or(state, action, key, start);
     let step = vmap(step)((state, actions, keys, starts));
     let dones = step.done();
     let mut rewards = step.reward;
@@ -350,7 +392,7 @@ fn env_step(
 /// the keys of the environment steps, and an initial state for each step, whether it is used or
 /// not.
 pub fn collect_rollout(
-    env: &Env,
+    env: &AnakinEnv,
     agent: &Agent<Tensor>,
     env_state: EnvState<Tensor>,
     key: Key<Tensor>,
@@ -361,13 +403,13 @@ pub fn collect_rollout(
     let [noise, starts, keys] = key.split_n();
     let noise = agent.noise(noise, [steps, envs, num_outputs]);
     let by_step = |x: Tensor| x.reshape([&[steps, envs][..], &x.shape()[1..]].concat());
-    let starts = vmap(|key| env.env.env.reset(key))(starts.split_batch(steps * envs));
+    let starts = vmap(|key| env.start(key))(starts.split_batch(steps * envs));
     let starts = tree::map(starts, by_step);
     let keys = tree::map(keys.split_batch(steps * envs), by_step);
 
     let step = |env_state, noise| env_step(env, agent, env_state, noise, args);
-    let packable = |x: &Tensor| matches!(x.dtype(), DType::F32 | DType::I32 | DType::Bool);
-    let batched = args.num_agents() > 1 && args.seed_axis == SeedAxis::Vmap;
+    let packable = |x: &Tensor| is_packable(x.dtype());
+    let batched = args.agents.are_batched();
     // Normalization statistics have no environment axis.
     let normalizes = env_state.normalizers.is_some();
     if batched || normalizes || !tree::leaves(&env_state).iter().all(packable) {
@@ -613,11 +655,11 @@ pub struct RunnerState<T> {
 }
 
 /// Initializes the state of an agent.
-pub fn init_runner(env: &Env, key: Key<Tensor>, args: &Args) -> RunnerState<Tensor> {
+pub fn init_runner(env: &AnakinEnv, key: Key<Tensor>, args: &Args) -> RunnerState<Tensor> {
     let [agent, starts, key] = key.split_n();
     let agent = Agent::init(agent, env.obs_size, env.action_kind);
     let opt_state = Adam::default().init(&agent);
-    let (state, obs) = vmap(|key| env.env.reset(key))(starts.split_batch(args.num_envs));
+    let (state, obs) = vmap(|key| env.auto_reset.reset(key))(starts.split_batch(args.num_envs));
     let mut obs = obs.reshape([args.num_envs, env.obs_size]);
     let mut normalizers = None;
     if matches!(env.action_kind, ActionKind::Continuous { .. }) && args.normalize_env {
@@ -628,27 +670,16 @@ pub fn init_runner(env: &Env, key: Key<Tensor>, args: &Args) -> RunnerState<Tens
     RunnerState { train_state, env_state, key, num_updates: constant(0i32) }
 }
 
-/// Metrics and episodes of an iteration.
-#[derive(Debug, Clone, Tree)]
-pub struct Report<T> {
-    /// Metrics of the update.
-    pub metrics: UpdateMetrics<T>,
-    /// `f32[T, N]`: returns of the episodes that ended, NaN where none did.
-    pub episode_returns: T,
-    /// `i32[T, N]`: number of steps of the episode so far.
-    pub episode_lengths: T,
-}
-
 /// State carried between iterations, with flat parameters.
 type Carry = (FlatTrainState<Tensor>, EnvState<Tensor>, Key<Tensor>, Tensor);
 
 /// Runs `updates` iterations, each a rollout and an update, with the values `f32[]` of the sweeps.
 pub fn train_iterations(
-    env: &Env,
+    env: &AnakinEnv,
     (swept, state): (Vec<Tensor>, RunnerState<Tensor>),
     updates: u64,
     args: &Args,
-) -> (RunnerState<Tensor>, Report<Tensor>) {
+) -> (RunnerState<Tensor>, Report<Tensor, UpdateMetrics<Tensor>>) {
     let args = &TracedArgs::new(args, &swept);
     let RunnerState { train_state: TrainState { agent, opt_state }, env_state, key, num_updates } =
         state;
@@ -689,68 +720,26 @@ pub fn train_iterations(
 /// compilation, execution and file I/O.
 pub fn train(args: &Args) -> Result<Summary> {
     args.check()?;
-    let devices = start(args)?;
-    let env = Env::new(args)?;
-    ensure_memory(&env, devices, args)?;
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
-
-    let init = jit(|key: Key<Tensor>| for_seeds(args, |key| init_runner(&env, key, args), key))
-        .with_mode(args.run.mode)
-        .named("ppo_anakin_init");
-    let (updates_per_call, batch_size) =
-        (args.updates_per_call(args.batch_size()), args.batch_size() as u64);
-    let train_fn = TrainFn::new(&env, updates_per_call, devices, args);
-    let last_train_fn = TrainFn::new(&env, args.num_updates() % updates_per_call, devices, args);
-
-    let mut state = trainer.init_or_resume(init.call(keys(args)?)?, ())?;
-    let mut log = Log::new(args, &trainer.notes, trainer.global_step() / batch_size)?;
-    // 0 if a resumed run has already taken all of its timesteps. The trainer then stops, as no
-    // update is left.
-    let next_updates =
-        |log: &Log| args.num_updates().saturating_sub(log.updates).min(updates_per_call);
-    trainer.iteration_steps = next_updates(&log).max(1) * batch_size;
-    while trainer.should_continue() {
-        let updates = next_updates(&log);
-        let program = if updates < updates_per_call { &last_train_fn } else { &train_fn };
-        let (next_state, report) = program.call(state)?;
-        state = next_state;
-        log.reports(&mut trainer.run, &report, updates)?;
-        trainer.notes = log.notes()?;
-        trainer.advance(updates * batch_size)?;
-        trainer.iteration_steps = next_updates(&log).max(1) * batch_size;
-        trainer.checkpoint_if_due(&state, ())?;
-    }
-    let compile_s = init.stats().seconds() + train_fn.compile_s() + last_train_fn.compile_s();
-    let details = log.details(&trainer.run.dir)?;
-    let summary = trainer.finish(&state, compile_s)?;
-    let agents = args.num_agents() as u64;
-    Ok(Summary {
-        num_devices: devices,
-        global_step: summary.global_step * agents,
-        sps: summary.sps * agents as f64,
-        avg_episodic_return: log.mean_return(),
-        details,
-        ..summary
-    })
+    let env = AnakinEnv::new(args)?;
+    train_agents(args, &env, init_runner, train_iterations, |state| state)
 }
 
 /// Returns the policy of a saved model: the most likely action and the logits, or the mean
-/// and the standard deviations. If several agents were trained, that of the first.
+/// and the standard deviations. If several agents were trained, that of the first that did
+/// not diverge.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
-    let env = Env::new(args)?;
-    let init = |key: Key<Tensor>| for_seeds(args, |key| init_runner(&env, key, args), key);
-    let template = eval_shape(init, &keys(args)?)?;
-    let RunnerState { train_state, env_state, .. } = load_typed(model, &template)?;
+    let env = AnakinEnv::new(args)?;
+    let RunnerState { train_state, env_state, .. } =
+        load_agents(args, model, |key| init_runner(&env, key, args))?;
     let parameters = (train_state.agent, env_state.normalizers.map(|normalizers| normalizers.obs));
     let seed = args.run.eval_seed();
     let options =
         PoolOptions { num_threads: 1, seed, clip_actions: true, ..PoolOptions::default() };
     let pool = EnvPool::make(&args.env_id, options)?;
-    let (spec, num_agents) = (pool.spec().clone(), args.num_agents());
+    let (spec, index) = (pool.spec().clone(), evaluated_agent(args, &parameters)?);
     type Parameters<T> = (Agent<T>, Option<RunningMeanStd<T>>);
     let act = move |parameters: &Parameters<Tensor>, obs: Tensor| {
-        let first = |x: Tensor| if num_agents == 1 { x } else { x.index_axis(0, 0) };
-        let (agent, stats) = tree::map(parameters.clone(), first);
+        let (agent, stats) = select_agent(parameters.clone(), index);
         let obs = obs.flatten_from(1).to(DType::F32);
         let obs = stats.map_or(obs, |stats| normalize::apply(obs, &stats));
         PolicyResults::from_distribution(agent.policy(forward(&agent.actor, obs)), &spec)

@@ -1,6 +1,7 @@
 //! The algorithms and what they train with: one binary, one module each.
 
 mod a2c;
+mod anakin;
 mod c51;
 mod c51_atari;
 mod cases;

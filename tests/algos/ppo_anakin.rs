@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use podracer::algos::ppo_anakin::{
-    Args, Env, RunnerState, TracedArgs, collect_rollout, compute_gae, init_runner, train,
+    Args, RunnerState, TracedArgs, collect_rollout, compute_gae, init_runner, train,
 };
+use podracer::rl::anakin::AnakinEnv;
 use podracer::rl::{Algorithm, checkpoint};
 use podracer::trace::ops::zeros_like;
 use podracer::{Array, Error, Key, Tensor, interpret, jit, tree};
@@ -307,7 +308,7 @@ fn observations_and_rewards_are_normalized_as_by_purejaxrl() {
     let collect = |flag: &str| {
         let flags = ["--env-id=Pendulum-v1", "--num-envs=3", "--num-steps=5", "--gamma=0.9", flag];
         let args = Args::from_flags(flags).unwrap();
-        let env = Env::new(&args).unwrap();
+        let env = AnakinEnv::new(&args).unwrap();
         let run = jit(|key: Key<Tensor>| {
             let (key, rollout_key) = key.split();
             let RunnerState { train_state, env_state, .. } = init_runner(&env, key, &args);

@@ -48,10 +48,35 @@ fn a_sweep_ends_with_a_table_a_figure_and_lines_of_json() {
 #[test]
 fn a_diverged_agent_does_not_end_a_sweep() {
     let runs = tempfile::tempdir().unwrap();
-    let flags = "--sweep learning-rate=1e-3,1e15 --vf-coef 1e15 --total-timesteps 320";
+    let flags = "--sweep learning-rate=1e15,1e-3 --vf-coef 1e15 --total-timesteps 320 --save-model \
+                 --eval-episodes 1 --checkpoint-frequency 320";
     let (status, out, err) = run(sweep(runs.path(), flags));
     assert_eq!(status, 0, "{err}");
     assert!(out.contains("1 diverged\n"), "{out}");
+    let name = "learning-rate=1000000000000000, seed 1";
+    assert!(out.contains(&format!("\ndiverged: {name} at step ")), "{out}");
+    assert!(err.contains(&format!("the loss of {name} is ")), "{err}");
+    assert!(err.contains("; the other agents continue\n"), "{err}");
+    // The evaluated agent is the other one, whose parameters are finite.
+    let dir = run_dir(runs.path());
+    assert!(dir.join("ppo_anakin.safetensors").exists());
+
+    // A run with nothing to resume still knows which agent diverged.
+    let (status, out, err) =
+        run(podracer(&["train", "ppo_anakin", "--resume", dir.to_str().unwrap()]));
+    assert_eq!(status, 0, "{err}");
+    assert!(out.contains(&format!("\ndiverged: {name} at step ")), "{out}");
+}
+
+#[test]
+fn a_sweep_without_agents_left_ends_with_an_error() {
+    let runs = tempfile::tempdir().unwrap();
+    let flags = "--sweep learning-rate=1e15,9e14 --vf-coef 1e15 --total-timesteps 320";
+    let (status, _, err) = run(sweep(runs.path(), flags));
+    assert_eq!(status, 1, "{err}");
+    assert!(err.contains("error: the loss of learning-rate=1"), "{err}");
+    let text = fs::read_to_string(run_dir(runs.path()).join("sweep.jsonl")).unwrap();
+    assert_eq!(text.matches("\"diverged\":1").count(), 2, "{text}");
 }
 
 #[test]

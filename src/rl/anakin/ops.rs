@@ -5,7 +5,7 @@ use crate::{DType, Key, Tensor, random};
 
 /// Returns the index (i32) of the first maximum along the last axis. Up to 8 elements are compared
 /// one by one, which the compiler fuses with neighboring operations.
-pub(super) fn argmax(x: Tensor) -> Tensor {
+pub fn argmax(x: Tensor) -> Tensor {
     let classes = x.dim(-1);
     if classes > 8 {
         return x.argmax(-1);
@@ -22,7 +22,7 @@ pub(super) fn argmax(x: Tensor) -> Tensor {
 
 /// Computes `optax.clip_by_global_norm` of a vector. The sum of squares is computed as a product
 /// with ones.
-pub(super) fn clip_by_norm(grads: Tensor, max_norm: f64) -> Tensor {
+pub fn clip_by_norm(grads: Tensor, max_norm: f64) -> Tensor {
     let rows = grads.numel().div_ceil(64);
     let squares = grads.square().pad(&[0], &[(rows * 64 - grads.numel()) as i64], 0.0);
     let sums = ones([rows], DType::F32).matmul(squares.reshape([rows, 64]));
@@ -33,7 +33,7 @@ pub(super) fn clip_by_norm(grads: Tensor, max_norm: f64) -> Tensor {
 /// Draws uniformly random permutations of `0..size`, `i32[count, size]`, by sorting random words
 /// whose lowest bits are the number itself. Sorting one operand is several times faster than
 /// sorting pairs.
-pub(super) fn permutations(key: Key<Tensor>, count: usize, size: usize) -> Tensor {
+pub fn permutations(key: Key<Tensor>, count: usize, size: usize) -> Tensor {
     let digits = usize::BITS - (size - 1).leading_zeros();
     let words = random::bits(key, [count, size], DType::U64);
     let numbers = iota([count, size], 1, DType::U64);

@@ -26,13 +26,13 @@ const REWARDS: NormalizeReward =
     NormalizeReward { gamma: 0.99, epsilon: 1e-8, clip: f64::INFINITY };
 
 /// Normalizes observations `[.., obs_size]` with the statistics, without updating them.
-pub(super) fn apply(obs: Tensor, stats: &RunningMeanStd<Tensor>) -> Tensor {
+pub fn apply(obs: Tensor, stats: &RunningMeanStd<Tensor>) -> Tensor {
     OBSERVATIONS.apply(obs.to(DType::F32), stats)
 }
 
 /// Initializes the statistics with the first observations `[N, obs_size]`; returns those
 /// normalized, with the statistics.
-pub(super) fn init(obs: Tensor) -> (Tensor, Option<Normalizers<Tensor>>) {
+pub fn init(obs: Tensor) -> (Tensor, Option<Normalizers<Tensor>>) {
     let stats = RunningMeanStd::new([obs.dim(1)], DType::F32);
     let reward = REWARDS.init([obs.dim(0)], DType::F32);
     let (obs, stats) = OBSERVATIONS.step(obs.to(DType::F32), stats);
@@ -43,7 +43,7 @@ impl Normalizers<Tensor> {
     /// Updates the statistics with one step of all environments, its observations `[N, obs_size]`
     /// and rewards `f32[N]`; `dones: bool[N]` is true where the step ended an episode. Returns both
     /// normalized, with the new statistics.
-    pub(super) fn step(
+    pub fn step(
         self,
         obs: Tensor,
         reward: Tensor,

@@ -25,7 +25,7 @@ impl PackedRows {
         let mut rows = Vec::new();
         for (x, ty) in tensors.iter().zip(&self.types) {
             let columns = ty.numel() / ty.shape[0];
-            rows.push(x.to(DType::F32).reshape([ty.shape[0], columns]).t());
+            rows.push(to_f32(*x).reshape([ty.shape[0], columns]).t());
         }
         concatenate(&rows, 0)
     }
@@ -39,17 +39,38 @@ impl PackedRows {
             let columns = ty.numel() / ty.shape[0];
             let rows = packed.slice_axis(-2, from, from + columns).swapaxes(-2, -1);
             from += columns;
-            tensors.push(rows.reshape([&lead[..], &ty.shape[..]].concat()).to(ty.dtype));
+            tensors.push(from_f32(rows.reshape([&lead[..], &ty.shape[..]].concat()), ty.dtype));
         }
         tensors
     }
 }
 
-/// Runs [`scan`] with a carry and outputs that are packed in one tensor, as [`PackedRows`] does. All
-/// leaves of the carry are `[N, ..]`; `output_types` are those of the outputs of one step. Returns
-/// the last carry, the first leaf of the carry before each step, `[T, N, ..]`, and the outputs of all
-/// steps.
-pub(super) fn scan_packed<C, X>(
+/// Returns true for the element types that [`scan_packed`] packs.
+pub fn is_packable(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::I32 | DType::U32 | DType::Bool)
+}
+
+/// Returns the elements as `f32`: integers as their bits, since `f32` does not have all of them.
+fn to_f32(x: Tensor) -> Tensor {
+    match x.dtype() {
+        DType::I32 | DType::U32 => x.bitcast(DType::F32),
+        _ => x.to(DType::F32),
+    }
+}
+
+/// Inverse of [`to_f32`].
+fn from_f32(x: Tensor, dtype: DType) -> Tensor {
+    match dtype {
+        DType::I32 | DType::U32 => x.bitcast(dtype),
+        _ => x.to(dtype),
+    }
+}
+
+/// Runs [`scan`] with a carry and outputs that are packed as the rows of one tensor, `f32[rows, N]`. All
+/// leaves of the carry are `[N, ..]`, of types that [`is_packable`] accepts; `output_types` are those of
+/// the outputs of one step. Returns the last carry, the first leaf of the carry before each step,
+/// `[T, N, ..]`, and the outputs of all steps.
+pub fn scan_packed<C, X>(
     step: impl Fn(C, X) -> (C, Vec<Tensor>),
     init: C,
     xs: X,

@@ -1,0 +1,111 @@
+//! Estimate of the memory that the agents need.
+
+use super::{AnakinArgs, AnakinEnv, SeedAxis};
+use crate::error::Result;
+use crate::rl::memory::ensure_free;
+use crate::{DType, TensorType};
+
+/// Sizes of the compiled program.
+pub(super) struct ProgramSizes {
+    /// Types of the leaves of the state of all agents: parameters, optimizers, environments, buffers.
+    pub(super) state: Vec<TensorType>,
+    /// Number of updates in one call.
+    pub(super) updates_per_call: u64,
+    /// Number of devices that train agents.
+    pub(super) devices: usize,
+}
+
+/// Checks that the agents fit into the free memory.
+///
+/// # Errors
+/// [`Error::Config`](crate::Error::Config) that names the flags.
+pub(super) fn ensure_memory<A: AnakinArgs>(
+    args: &A,
+    env: &AnakinEnv,
+    sizes: &ProgramSizes,
+) -> Result<()> {
+    let options = args.agents();
+    let sweeps = options.sweep.iter().map(|sweep| format!(" --sweep {sweep}")).collect::<String>();
+    let flags = format!("--num-seeds {}{sweeps} {}", options.num_seeds, args.memory_flags());
+    ensure_free(&flags, estimate(args, env, sizes)?)
+}
+
+/// Returns a lower bound of the bytes that the program needs: the states and the reports of all
+/// agents, and the rollouts of those that are trained at the same time.
+fn estimate<A: AnakinArgs>(args: &A, env: &AnakinEnv, sizes: &ProgramSizes) -> Result<u128> {
+    let options = args.agents();
+    let agents = options.num_agents() as u128;
+    let at_once = match options.seed_axis {
+        SeedAxis::Vmap => agents,
+        SeedAxis::Map => sizes.devices as u128,
+    };
+    let state: u128 = sizes.state.iter().map(|ty| ty.bytes() as u128).sum();
+    // The return and the length of the episode, for each timestep.
+    let report = u128::from(sizes.updates_per_call) * args.steps_per_update() as u128 * 8;
+    let rollout = args.steps_per_rollout() as u128 * step_bytes(env)? as u128;
+    Ok(state + agents * report + at_once * rollout)
+}
+
+/// Returns the bytes of a timestep of one environment in a rollout: observation, action, reward,
+/// return and length of the episode, the end of the episode, and the start of another.
+fn step_bytes(env: &AnakinEnv) -> Result<usize> {
+    let numbers = 3 * DType::F32.size() + DType::Bool.size();
+    Ok(env.obs_type().bytes() + env.action_type().bytes() + numbers + env.start_bytes()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algos::{dqn_anakin, ppo_anakin, ppo_anakin_gru};
+    use crate::rl::Algorithm;
+    use crate::rl::anakin::saved_model::agent_types;
+    use crate::rl::spaces::Sizes;
+    use crate::tree;
+
+    /// CartPole has observations and states of four f32.
+    const CARTPOLE_STEP: u128 = 16 + 4 + 13 + 32;
+
+    #[test]
+    fn rollouts_count_for_the_agents_that_are_trained_at_once() {
+        let bytes = |flags: &[&str], devices| {
+            let small = ["--num-envs=4", "--num-steps=128"];
+            let args = ppo_anakin::Args::from_flags(small.iter().chain(flags).copied()).unwrap();
+            let env = AnakinEnv::new(&args).unwrap();
+            let types = agent_types(&args, |key| ppo_anakin::init_runner(&env, key, &args));
+            let state = tree::leaves(&types.unwrap());
+            estimate(&args, &env, &ProgramSizes { state, updates_per_call: 3, devices }).unwrap()
+        };
+        // Parameters and two moments, the key, two counts, and the environments with statistics.
+        let params = (4 * 64 + 64) * 2 + (64 * 64 + 64) * 2 + (64 * 2 + 2) + (64 + 1);
+        let state = 4 * (3 * params + 2 + 2 + 4 * (4 + 4 + 2));
+        let report = 3 * 512 * 8;
+        let rollout = 512 * CARTPOLE_STEP;
+        assert_eq!(bytes(&[], 1), state + report + rollout);
+        assert_eq!(bytes(&["--num-seeds=8"], 2), 8 * (state + report) + 2 * rollout);
+        let vmap = ["--num-seeds=8", "--seed-axis=vmap"];
+        assert_eq!(bytes(&vmap, 2), 8 * (state + report + rollout));
+        let sweep = ["--num-seeds=2", "--sweep=gamma=0.8,0.9,0.99"];
+        assert_eq!(bytes(&sweep, 1), 6 * (state + report) + rollout);
+    }
+
+    #[test]
+    fn states_are_those_of_the_algorithm() {
+        let args = ppo_anakin_gru::Args::from_flags(["--num-seeds=2"]).unwrap();
+        let env = AnakinEnv::new(&args).unwrap();
+        let types = agent_types(&args, |key| ppo_anakin_gru::init_runner(&env, key, &args));
+        let bytes: usize = tree::leaves(&types.unwrap()).iter().map(TensorType::bytes).sum();
+        // The two matrices of a GRU of 128 units, with two moments.
+        assert!(bytes > 2 * 3 * 4 * (2 * 3 * 128 * 128), "{bytes}");
+
+        let args = dqn_anakin::Args::from_flags(["--num-seeds=2", "--buffer-size=1000"]).unwrap();
+        let env = AnakinEnv::new(&args).unwrap();
+        let sizes = Sizes::from_spec(dqn_anakin::Args::NAME, &env.spec, &dqn_anakin::Args::ENVS);
+        let sizes = sizes.unwrap();
+        let types = agent_types(&args, |key| dqn_anakin::init_runner(&env, &sizes, key, &args));
+        let bytes: usize = tree::leaves(&types.unwrap()).iter().map(TensorType::bytes).sum();
+        // Four networks, and two observations and three numbers a transition.
+        let params = 4 * 120 + 120 + 120 * 84 + 84 + 84 * 2 + 2;
+        let least = 2 * (4 * 4 * params + 1000 * (2 * 16 + 12));
+        assert!((least..least + 2000).contains(&bytes), "{bytes}, not {least}");
+    }
+}

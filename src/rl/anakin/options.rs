@@ -1,0 +1,178 @@
+//! Flags of the agents of a run, and the settings of one agent inside the program.
+
+use clap::{Arg, Args, ValueEnum};
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::rl::Algorithm;
+use crate::rl::flags::positive;
+use crate::rl::sweep::{Grid, Scalar, Sweep, as_words};
+use crate::trace::control::map;
+use crate::tree::Tree;
+use crate::{Array, Key, Tensor, vmap};
+
+/// Method by which one device trains several agents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SeedAxis {
+    /// One after another, each as if trained alone; fastest on CPU
+    Map,
+    /// All agents in one batch, as PureJaxRL does with vmap
+    Vmap,
+}
+
+// Not a plain doc comment, which would become the description of the command.
+#[cfg_attr(doc, doc = "Flags of the agents that one program trains: seeds, sweeps and devices.")]
+#[allow(missing_docs)]
+#[derive(Debug, Clone, Args, Serialize)]
+pub struct AgentOptions {
+    /// The number of agents in one program, with consecutive seeds starting at --seed
+    #[arg(long, default_value_t = 1)]
+    pub num_seeds: usize,
+    /// Values of a hyperparameter, one agent each: learning-rate=log:1e-4:1e-2:64; twice for a grid
+    // An algorithm replaces the parser by one that knows its hyper-parameters.
+    #[arg(long, value_parser = |text: &str| Sweep::parse(text, &[]), value_delimiter = ' ')]
+    #[serde(serialize_with = "as_words")]
+    pub sweep: Vec<Sweep>,
+    /// Train several agents on one device one after another (map) or in a batch (vmap)
+    #[arg(long, value_enum, default_value_t = SeedAxis::Map)]
+    pub seed_axis: SeedAxis,
+    /// The number of devices for the agents; 0 uses the most that divides their number
+    #[arg(long, default_value_t = 0)]
+    pub num_devices: usize,
+    /// The number of updates in one call of the compiled program; 0 chooses
+    #[arg(long, default_value_t = 0, alias = "updates-per-launch")]
+    #[serde(alias = "updates_per_launch")]
+    pub updates_per_call: u64,
+}
+
+/// Lets `--sweep` take the hyper-parameters `names`; for `#[command(mut_args(..))]` of an algorithm.
+pub fn with_sweeps_of(names: &'static [&'static str]) -> impl Fn(Arg) -> Arg {
+    move |arg| match arg.get_id() == "sweep" {
+        true => arg.value_parser(move |text: &str| Sweep::parse(text, names)),
+        false => arg,
+    }
+}
+
+impl AgentOptions {
+    /// Checks the numbers of agents and sweeps.
+    ///
+    /// # Errors
+    /// [`Error::Config`](crate::Error::Config) that names the flag.
+    pub fn check(&self) -> Result<()> {
+        positive(&[("num-seeds", self.num_seeds)])?;
+        self.grid().check()
+    }
+
+    /// Returns the points of the sweeps, and the agents of each.
+    pub fn grid(&self) -> Grid<'_> {
+        Grid::new(&self.sweep, self.num_seeds)
+    }
+
+    /// Returns the number of agents: one for each point of the sweeps and seed.
+    pub fn num_agents(&self) -> usize {
+        self.grid().num_agents()
+    }
+
+    /// Returns true if the agents are trained in one batch.
+    pub fn are_batched(&self) -> bool {
+        self.num_agents() > 1 && self.seed_axis == SeedAxis::Vmap
+    }
+
+    /// Returns the values of each sweep for all agents, `f32[agents]`; of one agent, `f32[]`.
+    pub(super) fn swept_values(&self) -> Result<Vec<Array>> {
+        let values = |sweep| match &self.grid().values_of_agents(sweep)[..] {
+            [value] => Array::new([], &[*value]),
+            values => Array::new([values.len()], values),
+        };
+        (0..self.sweep.len()).map(values).collect()
+    }
+
+    /// Applies `f` to all agents. A single agent has no axis.
+    pub(super) fn for_agents<A: Tree<Tensor>, B: Tree<Tensor>>(
+        &self,
+        f: impl Fn(A) -> B,
+        all: A,
+    ) -> B {
+        match (self.num_agents(), self.seed_axis) {
+            (1, _) => f(all),
+            (_, SeedAxis::Map) => map(f, all),
+            (_, SeedAxis::Vmap) => vmap(f)(all),
+        }
+    }
+
+    /// Returns the keys of the agents, `[agents]`: the one of seed i of `--seed s` is that of
+    /// `--seed s + i` alone, for each point of the sweeps.
+    pub(super) fn keys(&self, seed: u64) -> Result<Key<Array>> {
+        if self.num_agents() == 1 {
+            return Ok(Key::new(seed));
+        }
+        let mut words = Vec::new();
+        for agent in 0..self.num_agents() {
+            let seed = self.seed_of(agent, seed);
+            words.extend([(seed >> 32) as u32, seed as u32]);
+        }
+        Ok(Key::from_data(Array::new([self.num_agents(), 2], &words)?))
+    }
+
+    /// Returns the seed of an agent of a run with `--seed seed`.
+    pub(super) fn seed_of(&self, agent: usize, seed: u64) -> u64 {
+        seed.wrapping_add((agent % self.num_seeds) as u64)
+    }
+
+    /// Returns the name of an agent of a run with `--seed seed`: `seed 3`, or the point of the sweeps and
+    /// the seed.
+    pub(super) fn name_of(&self, agent: usize, seed: u64) -> String {
+        let seed = self.seed_of(agent, seed);
+        match self.sweep[..] {
+            [] => format!("seed {seed}"),
+            _ => format!("{}, seed {seed}", self.grid().label(agent / self.num_seeds)),
+        }
+    }
+}
+
+/// Settings of an algorithm whose agents are trained by [`train_agents`](super::train_agents).
+pub trait AnakinArgs: Algorithm {
+    /// Returns the flags of the agents.
+    fn agents(&self) -> &AgentOptions;
+
+    /// Returns the number of parallel environments of each agent.
+    fn num_envs(&self) -> usize;
+
+    /// Returns the number of timesteps of one agent in an update.
+    fn steps_per_update(&self) -> usize;
+
+    /// Returns the number of timesteps of one agent that a rollout holds.
+    fn steps_per_rollout(&self) -> usize;
+
+    /// Returns the flags of the memory of one agent, as in `--num-envs 4 --num-steps 128`.
+    fn memory_flags(&self) -> String;
+
+    /// Returns the learning rate after `num_updates` updates, if it is not swept.
+    fn learning_rate(&self, num_updates: u64) -> f64;
+
+    /// Returns the total number of updates; remaining timesteps are dropped, as in PureJaxRL.
+    fn num_updates(&self) -> u64 {
+        self.total_timesteps() / self.steps_per_update() as u64
+    }
+}
+
+/// Values `f32[]` of the sweeps for one agent, inside the program.
+#[derive(Debug, Clone, Copy)]
+pub struct SweptValues<'a> {
+    sweeps: &'a [Sweep],
+    values: &'a [Tensor],
+}
+
+impl<'a> SweptValues<'a> {
+    /// Creates the values of one agent, one for each `--sweep`.
+    pub fn new(options: &'a AgentOptions, values: &'a [Tensor]) -> SweptValues<'a> {
+        SweptValues { sweeps: &options.sweep, values }
+    }
+
+    /// Returns the hyper-parameter of this name: the value of its sweep, or else `fixed`.
+    pub fn scalar(&self, name: &str, fixed: f64) -> Scalar {
+        let swept = self.sweeps.iter().zip(self.values).find(|(sweep, _)| sweep.name == name);
+        swept.map_or(Scalar::Fixed(fixed), |(_, value)| Scalar::Traced(*value))
+    }
+}

@@ -1,0 +1,69 @@
+//! Saved models of several agents.
+
+use super::AnakinArgs;
+use crate::error::Result;
+use crate::jit::eval_shape;
+use crate::rl::checkpoint::Checkpoint;
+use crate::rl::saved::load_typed;
+use crate::tree::{self, Tree};
+use crate::{Array, DType, Key, Tensor, TensorType};
+
+/// Loads the agents of a saved model, which has the structure and the sizes of the result of `init`
+/// for one agent. With several agents every leaf has a leading axis of agents.
+///
+/// # Errors
+/// Returns the errors of [`Checkpoint::expect`], and errors of tracing `init`.
+pub fn load_agents<A: AnakinArgs, S: Tree<Tensor>>(
+    args: &A,
+    model: &Checkpoint,
+    init: impl Fn(Key<Tensor>) -> S,
+) -> Result<S::With<Array>>
+where
+    S::With<TensorType>: Tree<TensorType, With<Array> = S::With<Array>>,
+{
+    load_typed(model, &agent_types(args, init)?)
+}
+
+/// Returns the types of the result of `init` for all agents.
+///
+/// # Errors
+/// Returns errors of tracing.
+pub(super) fn agent_types<A: AnakinArgs, S: Tree<Tensor>>(
+    args: &A,
+    init: impl Fn(Key<Tensor>) -> S,
+) -> Result<S::With<TensorType>> {
+    let options = args.agents();
+    let init_all = |keys: Key<Tensor>| options.for_agents(&init, keys);
+    eval_shape(init_all, &options.keys(args.options().seed)?)
+}
+
+/// Returns the index of the agent of a saved model that is evaluated: the first whose `parameters`, of
+/// all agents, are finite, since one that diverged has none. `None` if the model is that of one agent.
+///
+/// # Errors
+/// Returns errors of reading the parameters.
+pub fn evaluated_agent<A: AnakinArgs, P: Tree<Array>>(
+    args: &A,
+    parameters: &P,
+) -> Result<Option<usize>> {
+    let agents = args.agents().num_agents();
+    let mut finite = vec![true; agents];
+    for leaf in tree::leaves(parameters).iter().filter(|leaf| leaf.dtype() == DType::F32) {
+        let values = leaf.to_vec::<f32>()?;
+        let size = (values.len() / agents).max(1);
+        for (agent, values) in values.chunks_exact(size).enumerate() {
+            finite[agent] &= values.iter().all(|x| x.is_finite());
+        }
+    }
+    let first = finite.iter().position(|finite| *finite).unwrap_or(0);
+    Ok((agents > 1).then_some(first))
+}
+
+/// Returns the part of the agent `index` of a saved model; `None` if the model is that of one agent.
+#[track_caller]
+pub fn select_agent<P: Tree<Tensor>>(agents: P, index: Option<usize>) -> P::With<Tensor> {
+    tree::map(agents, |x: Tensor| match index {
+        Some(index) => x.index_axis(0, index as isize),
+        None => x,
+    })
+}
