@@ -11,6 +11,7 @@ mod control;
 mod custom;
 mod gather;
 mod linalg;
+mod partial;
 mod reduce;
 mod residuals;
 mod split;
@@ -82,7 +83,7 @@ fn jvp_equation(
         Op::While(while_op) => return control::jvp_while(while_op, x, t, mode, at),
         Op::Cond(cond) => return control::jvp_cond(cond, x, t, mode, at),
         Op::Sort { axis } => return reduce::jvp_sort(*axis, x, t, at),
-        Op::CustomJvp(custom) => return custom::jvp_custom_jvp(custom, x, t),
+        Op::CustomJvp(custom) => return custom::jvp_custom_jvp(custom, x, t, mode),
         Op::CustomVjp(custom) => return custom::jvp_custom_vjp(custom, x, t, mode, at),
         Op::CustomLin(_) => custom::forwards(),
         Op::Remat(remat) => return custom::jvp_remat(remat, x, t, mode, at),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::callback::{is_effect, without_effects};
 use super::control::{spread, tangent_flow, written};
 use super::jvp_program;
+use super::partial::inline_split;
 use super::split::{Split, split};
 use super::tangent::{Mode, Tangents, instantiate};
 use crate::error::Loc;
@@ -37,6 +38,7 @@ pub(crate) fn jvp_custom_jvp(
     op: &CustomJvpOp,
     x: &[Tensor],
     t: &[Option<Tensor>],
+    mode: Mode,
 ) -> (Tensors, Tangents) {
     let (consts, args) = t.split_at(op.num_consts);
     consts_are_constant("custom_jvp", consts);
@@ -49,7 +51,13 @@ pub(crate) fn jvp_custom_jvp(
              function in the rule, or write the derivative out",
         )
     };
-    let mut outputs = inline(&rule, &operands);
+    let mut outputs = match mode {
+        Mode::Forward => inline(&rule, &operands),
+        Mode::Linearize => {
+            let linear = x.iter().map(|_| false).chain(args.iter().map(Option::is_some));
+            inline_split(&rule, &operands, &linear.collect::<Vec<bool>>()).0
+        }
+    };
     let tangents = outputs.split_off(op.call.outputs.len());
     let tangents = of_floats(&outputs, tangents);
     (outputs.into(), tangents)
@@ -130,8 +138,6 @@ fn forward_remat(
     (values.into(), spread(results, moved.iter().copied()))
 }
 
-/// Returns the function over values, with the values that the policy keeps as extra results, and a
-/// linear function of the tangents that computes the rest again.
 fn linearize_remat(
     remat: &RematOp,
     x: &[Tensor],
@@ -140,7 +146,22 @@ fn linearize_remat(
     results: &[bool],
     at: Loc,
 ) -> (Tensors, Tangents) {
-    let Split { known, linear, num_residuals } = split(&remat.body, active, results, at);
+    let split = split(&remat.body, active, results, at);
+    let (values, moved) = bind_split_remat(remat, split, x, written(active, x, t), at);
+    (values, spread(results, moved))
+}
+
+/// Binds a checkpointed function that is split: over the values `x`, with the values that the policy
+/// keeps as extra results, and over the tangents in `moving`, computing the rest again. Returns the
+/// results of both.
+pub(super) fn bind_split_remat(
+    remat: &RematOp,
+    split: Split,
+    x: &[Tensor],
+    moving: Vec<Tensor>,
+    at: Loc,
+) -> (Tensors, Tensors) {
+    let Split { known, linear, num_residuals } = split;
     let num_results = known.outputs.len() - num_residuals;
     let saved = saved(&known, num_results, &remat.policy);
 
@@ -169,7 +190,6 @@ fn linearize_remat(
         }
     }
     let again = eliminate_dead_code(without_effects("checkpoint", again));
-    let moving = written(active, x, t);
     let operands: Vec<Tensor> =
         x.iter().chain(kept).copied().chain(moving.iter().copied()).collect();
     let types: Vec<TensorType> = operands.iter().map(|operand| operand.ty()).collect();
@@ -182,7 +202,7 @@ fn linearize_remat(
     let body = Arc::new(eliminate_dead_code(traced.program));
     let linear = RematOp { body, barrier: true, ..remat.clone() };
     let moved = bind(Op::Remat(linear), &operands, at);
-    (values.into(), spread(results, moved))
+    (values.into(), moved)
 }
 
 /// The values, besides its inputs, of the known part of a derivative that the policy keeps, of

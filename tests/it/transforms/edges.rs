@@ -89,3 +89,126 @@ fn values_used_twice_take_no_exponential_time() {
         }
     }
 }
+
+/// Rules that compute values and tangents together, each of x^4 as `(x^2)^2`. The tangent of the
+/// rule is 8 x^3, twice the true one, so that it shows which rule is used.
+const RULES: [(&str, fn(Tensor, Tensor) -> Two); 9] = [
+    ("scan", |x, t| {
+        let ((y, t), ()) = scan_with(
+            |(x, t): Two, (): ()| ((x * x, 2.0 * x * t), ()),
+            (x, 2.0 * t),
+            (),
+            ScanOptions::length(2),
+        );
+        (y, t)
+    }),
+    ("stacked", |x, t| {
+        let ((), (y, t)) = scan(
+            |(), (x, t): Two| ((), (x.powi(4), 8.0 * x.powi(3) * t)),
+            (),
+            (x.broadcast_to([3]), t.broadcast_to([3])),
+        );
+        (y.mean(..), t.mean(..))
+    }),
+    ("cond", |x, t| {
+        let square = |(x, t): Two| (x.powi(4), 8.0 * x.powi(3) * t);
+        cond(x.gt(0.0), square, |(x, t)| (x * 0.0, t), (x, t))
+    }),
+    ("switch", |x, t| {
+        let first = |(x, t): Two| (x.powi(4), 8.0 * x.powi(3) * t);
+        let index = x.to(DType::I32) * 0;
+        switch(index, &[&first, &|(x, t): Two| (x, t * x)], (x, t))
+    }),
+    ("jvp of a loop", |x, t| {
+        let f = |x: Tensor| fori_loop(0, 2, |_, x: Tensor| x * x, x);
+        jvp(f, x, 2.0 * t)
+    }),
+    ("jvp of checkpoint", |x, t| {
+        jvp(|x: Tensor| checkpoint(|x: Tensor| x.square().square())(x), x, 2.0 * t)
+    }),
+    ("jvp of nested loops", |x, t| {
+        let inner = |x: Tensor| fori_loop(0, 1, |_, x: Tensor| x * x, x);
+        let outer = |i: Tensor, x: Tensor| cond(i.ge(0), inner, |x| x, x);
+        jvp(|x: Tensor| fori_loop(0, 2, outer, x), x, 2.0 * t)
+    }),
+    ("another custom_jvp", |x, t| {
+        let square = custom_jvp(
+            |(x, t): Two| (x * x, 2.0 * x * t),
+            |(x, t): Two, (dx, dt): Two| {
+                ((x * x, 2.0 * x * t), (2.0 * x * dx, 2.0 * (dx * t + x * dt)))
+            },
+        );
+        square(square((x, 2.0 * t)))
+    }),
+    ("custom_vjp", |x, t| {
+        let square = custom_vjp(
+            |(x, t): Two| (x * x, 2.0 * x * t),
+            |(x, t): Two| ((x * x, 2.0 * x * t), x),
+            |x: Tensor, (ct, _): Two| (2.0 * x * ct, ct * 0.0),
+        );
+        square(square((x, 2.0 * t)))
+    }),
+];
+
+#[test]
+fn rules_may_pass_values_and_tangents_together() {
+    for (name, rule) in RULES {
+        let f = move |x: Tensor| custom_jvp(|x: Tensor| x.powi(4), rule)(x);
+        // At 1.5: x^4 = 5.0625, and 8 x^3 = 27.
+        assert_close(&at(1.5, |x| jvp(f, x, x * 0.0 + 1.0).1), &[27.0]);
+        assert_close(&at(1.5, |x| grad(f)(x)), &[27.0]);
+        assert_close(&at(1.5, |x| value_and_grad(f)(x).0), &[5.0625]);
+        assert_close(&at(1.5, |x| linearize(f, x).1(x * 0.0 + 1.0)), &[27.0]);
+        // The value is used in further arithmetic: d/dx (x^4)^2 = 2 x^4 8 x^3.
+        assert_close(&at(1.5, |x| grad(|x: Tensor| f(x).square())(x)), &[2.0 * 5.0625 * 27.0]);
+        // 8 at 1 and 64 at 2.
+        let batch = move |x: Tensor| vmap(grad(f))(x + arange(2, DType::F32));
+        assert_close(&at(1.0, batch), &[8.0, 64.0]);
+        // In a loop: (x^4)^4, whose derivative is 8 (x^4)^3 8 x^3; at 1.1, 64 * 1.1^15.
+        assert_close(
+            &at(1.1, |x| grad(|x: Tensor| fori_loop(0, 2, |_, x| f(x), x))(x)),
+            &[64.0 * 1.1f32.powi(15)],
+        );
+        if !["custom_vjp"].contains(&name) {
+            // The derivative of 8 x^3 is 24 x^2.
+            assert_close(&at(1.5, |x| grad(grad(f))(x)), &[54.0]);
+            assert_close(&at(1.5, |x| jvp(grad(f), x, x * 0.0 + 1.0).1), &[54.0]);
+        }
+    }
+}
+
+#[test]
+fn a_while_loop_over_values_and_tangents_in_a_rule() {
+    let rule = |x: Tensor, t: Tensor| {
+        let body = |(i, x, t): (Tensor, Tensor, Tensor)| (i + 1.0, x * x, 2.0 * x * t);
+        let (_, y, t) = while_loop(|(i, _, _)| i.lt(2.0), body, (x * 0.0, x, 2.0 * t));
+        (y, t)
+    };
+    let f = |x: Tensor| custom_jvp(|x: Tensor| x.powi(4), rule)(x);
+    assert_close(&at(1.5, |x| jvp(f, x, x * 0.0 + 1.0).1), &[27.0]);
+    assert_close(&at(1.5, |x| linearize(f, x).1(x * 0.0 + 1.0)), &[27.0]);
+    // As in JAX, only a loop of known length is differentiated backwards.
+    let problem = refused(|x| grad(|x: Tensor| f(x.sum(..)))(x));
+    assert!(problem.contains("reverse-mode differentiation does not work"), "{problem}");
+    // A rule that is not linear in its tangents is still refused.
+    let twice = |x: Tensor, t: Tensor| {
+        let body = |_, (x, t): Two| (x * x, t * t);
+        fori_loop(0, 2, body, (x, t))
+    };
+    let f = |x: Tensor| custom_jvp(|x: Tensor| x.powi(4), twice)(x);
+    let problem = refused(|x| grad(|x: Tensor| f(x.sum(..)))(x));
+    assert!(problem.contains("must be linear in its tangents"), "{problem}");
+}
+
+#[test]
+fn a_rule_may_sum_values_and_tangents_together_along_an_axis() {
+    let f = |x: Tensor| {
+        vmap_axis("i", |axis, x: Tensor| {
+            let rule = move |x: Tensor, t: Tensor| psum((x.square(), 2.0 * x * t), axis);
+            custom_jvp(move |x: Tensor| psum(x.square(), axis), rule)(x)
+        })(x.broadcast_to([3]))
+    };
+    // The sum of 3 x^2 three times: 18 x.
+    assert_close(&at(2.0, |x| grad(|x: Tensor| f(x).sum(..))(x)), &[36.0]);
+    assert_close(&at(2.0, |x| jvp(f, x, x * 0.0 + 1.0).1.sum(..)), &[36.0]);
+}
