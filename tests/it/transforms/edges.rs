@@ -212,3 +212,44 @@ fn a_rule_may_sum_values_and_tangents_together_along_an_axis() {
     assert_close(&at(2.0, |x| grad(|x: Tensor| f(x).sum(..))(x)), &[36.0]);
     assert_close(&at(2.0, |x| jvp(f, x, x * 0.0 + 1.0).1.sum(..)), &[36.0]);
 }
+
+#[derive(Tree)]
+struct Losses<T> {
+    entropy: T,
+    total: T,
+}
+
+impl Loss for Losses<Tensor> {
+    fn loss(&self) -> Tensor {
+        self.total
+    }
+}
+
+#[derive(Tree)]
+struct Parts<T> {
+    policy: T,
+    value: T,
+}
+
+impl Loss for Parts<Tensor> {
+    fn loss(&self) -> Tensor {
+        self.policy + 0.5 * self.value
+    }
+}
+
+#[test]
+fn the_loss_may_be_any_part_of_the_result() {
+    let f = |x: Tensor| {
+        let losses = |x: Tensor| Losses { entropy: 7.0 * x, total: x.powi(3) };
+        let (losses, slope) = value_and_grad(losses)(x);
+        stack(&[losses.entropy, losses.total, slope], 0)
+    };
+    // By x^3 and not by 7 x.
+    assert_close(&at(2.0, f), &[14.0, 8.0, 12.0]);
+    let f = |x: Tensor| {
+        let parts = |x: Tensor| Parts { policy: 3.0 * x, value: x * x };
+        let (parts, slope) = value_and_grad(parts)(x);
+        stack(&[parts.policy, parts.value, slope], 0)
+    };
+    assert_close(&at(2.0, f), &[6.0, 4.0, 5.0]);
+}
