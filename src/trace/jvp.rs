@@ -107,7 +107,8 @@ fn jvp_equation(
             let zero = zeros_like(x);
             let part = |mask: Tensor, t: Option<Tensor>| t.map(|t| where_(mask, t, zero));
             let inner = part(x.gt(low) & x.lt(high), t[1]);
-            let below = part(low.gt(x), t[0]);
+            // A lower bound that is not below the upper one has no slope, as in lax.clamp.
+            let below = part(low.gt(x) & low.lt(high), t[0]);
             add_tangents(inner, add_tangents(below, part(high.lt(x), t[2])))
         },
         Op::Convert { dtype } => &|_| t[0].map(|t| t.to(*dtype)),

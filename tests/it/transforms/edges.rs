@@ -253,3 +253,55 @@ fn the_loss_may_be_any_part_of_the_result() {
     };
     assert_close(&at(2.0, f), &[6.0, 4.0, 5.0]);
 }
+
+/// The derivatives of `lax.clamp` by low, x and high.
+fn slopes_of_clamp(low: f32, x: f32, high: f32) -> Vec<f32> {
+    let f = |(low, x, high): (Tensor, Tensor, Tensor)| x.clamp(low, high);
+    let slopes = |args: (Tensor, Tensor, Tensor)| {
+        let (low, x, high) = grad(f)(args);
+        let one = args.0 * 0.0 + 1.0;
+        let zero = args.0 * 0.0;
+        let along = |i| [0, 1, 2].map(|j| if i == j { one } else { zero });
+        let forwards = [0, 1, 2].map(along).map(|[a, b, c]| jvp(f, args, (a, b, c)).1);
+        (stack(&[low, x, high], 0), stack(&forwards, 0))
+    };
+    let args = || [low, x, high].map(Array::from).into();
+    let (back, forth) = interpret(slopes).call(args()).unwrap();
+    let (compiled, _) = jit(slopes).call(args()).unwrap();
+    let [back, forth, compiled] = [back, forth, compiled].map(|x| x.to_vec::<f32>().unwrap());
+    assert_eq!((&back, &back), (&forth, &compiled));
+    back
+}
+
+/// lax.clamp's rules: `x` where low < x < high; `low` where low > x and low < high; `high` where
+/// high < x. All comparisons are strict, so that nothing has a slope at a tie.
+#[test]
+fn clamp_has_the_derivatives_of_jax_by_its_bounds() {
+    assert_eq!(slopes_of_clamp(0.0, 0.5, 1.0), [0.0, 1.0, 0.0]);
+    assert_eq!(slopes_of_clamp(0.0, -1.0, 1.0), [1.0, 0.0, 0.0]);
+    assert_eq!(slopes_of_clamp(0.0, 2.0, 1.0), [0.0, 0.0, 1.0]);
+    assert_eq!(slopes_of_clamp(0.0, 0.0, 1.0), [0.0, 0.0, 0.0]);
+    assert_eq!(slopes_of_clamp(0.0, 1.0, 1.0), [0.0, 0.0, 0.0]);
+    // The bounds are equal.
+    assert_eq!(slopes_of_clamp(1.0, 0.0, 1.0), [0.0, 0.0, 0.0]);
+    assert_eq!(slopes_of_clamp(1.0, 2.0, 1.0), [0.0, 0.0, 1.0]);
+    // The lower bound is above the upper one, which wins; `x` below, between and above both.
+    assert_eq!(slopes_of_clamp(1.0, -1.0, 0.0), [0.0, 0.0, 0.0]);
+    assert_eq!(slopes_of_clamp(1.0, 0.5, 0.0), [0.0, 0.0, 1.0]);
+    assert_eq!(slopes_of_clamp(1.0, 2.0, 0.0), [0.0, 0.0, 1.0]);
+}
+
+/// jnp.clip is `minimum(maximum(x, low), high)`, whose slopes are halves at a tie.
+#[test]
+fn clip_has_the_derivatives_of_jax_by_its_bounds() {
+    let f = |(low, x, high): (Tensor, Tensor, Tensor)| x.clip(low, high);
+    let slopes = |low: f32, x: f32, high: f32| {
+        let args = [low, x, high].map(Array::from).into();
+        let (low, x, high) = interpret(grad(f)).call(args).unwrap();
+        [low, x, high].map(|x| x.item::<f32>().unwrap())
+    };
+    assert_eq!(slopes(0.0, 0.5, 1.0), [0.0, 1.0, 0.0]);
+    assert_eq!(slopes(0.0, 0.0, 1.0), [0.5, 0.5, 0.0]);
+    assert_eq!(slopes(0.0, 1.0, 1.0), [0.0, 0.5, 0.5]);
+    assert_eq!(slopes(1.0, 0.5, 0.0), [0.0, 0.0, 1.0]);
+}
