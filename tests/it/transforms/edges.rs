@@ -305,3 +305,30 @@ fn clip_has_the_derivatives_of_jax_by_its_bounds() {
     assert_eq!(slopes(0.0, 1.0, 1.0), [0.0, 0.5, 0.5]);
     assert_eq!(slopes(1.0, 0.5, 0.0), [0.0, 0.0, 1.0]);
 }
+
+#[test]
+fn choices_without_a_tensor_have_the_type_of_jax() {
+    type Case = (&'static str, fn(Tensor) -> Tensor);
+    // The types of jnp.where(x > 1.5, 1, 0), jnp.where(x > 1.5, 1, 0.5), ..
+    let cases: [Case; 7] = [
+        ("i32[2]", |x| where_(x.gt(1.5), 1, 0)),
+        ("i32[2]", |x| where_(x.gt(1.5), 1i64, 0usize)),
+        ("f32[2]", |x| where_(x.gt(1.5), 1, 0.5)),
+        ("f32[2]", |x| where_(x.gt(1.5), 1f64, 0f32)),
+        ("bool[2]", |x| where_(x.gt(1.5), true, false)),
+        ("c64[2]", |x| where_(x.gt(1.5), Complex::new(0.0f32, 1.0), 1.0)),
+        ("bf16[2]", |x| where_(x.gt(1.5), 1, x.to(DType::BF16))),
+    ];
+    for (expected, f) in cases {
+        let program = make_program(f, &Array::from([1.0f32, 2.0])).unwrap();
+        assert_eq!(program.output_types().next().unwrap().to_string(), expected);
+    }
+    let f = |x: Tensor| where_(x.gt(1.5), 7, -1);
+    let chosen = interpret(f).call(Array::from([1.0f32, 2.0])).unwrap();
+    assert_eq!(chosen.to_vec::<i32>().unwrap(), [-1, 7]);
+    // Where JAX would promote, a conversion must be written.
+    let whole = |x: Tensor| where_(x.gt(1.5), x.to(DType::I32), 0.5);
+    assert!(refused(whole).contains("the float 0.5 cannot be combined with i32[2]"));
+    let other = |x: Tensor| where_(x.gt(1.5), x.to(DType::I32), x);
+    assert!(refused(other).contains("i32[2]"), "{}", refused(other));
+}
