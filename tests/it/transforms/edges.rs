@@ -332,3 +332,99 @@ fn choices_without_a_tensor_have_the_type_of_jax() {
     let other = |x: Tensor| where_(x.gt(1.5), x.to(DType::I32), x);
     assert!(refused(other).contains("i32[2]"), "{}", refused(other));
 }
+
+#[test]
+fn gradients_flow_through_captured_tensors() {
+    type Case = (&'static str, fn(Tensor) -> Tensor, f32);
+    // The derivative by x at 2, of x^2 in most cases.
+    let cases: [Case; 15] = [
+        ("grad", |x| grad(|y: Tensor| x * x * y)(one(x)), 4.0),
+        ("value_and_grad", |x| value_and_grad(|y: Tensor| x * x * y)(one(x)).0, 4.0),
+        ("jvp", |x| jvp(|y: Tensor| x * x * y, one(x), one(x)).1, 4.0),
+        ("linearize", |x| linearize(|y: Tensor| x * x * y, one(x)).1(one(x)), 4.0),
+        ("vjp", |x| vjp(|y: Tensor| x * x * y, one(x)).1(one(x)), 4.0),
+        (
+            "pushforward in a loop",
+            |x| {
+                let (_, push) = linearize(|y: Tensor| x * x * y, one(x));
+                fori_loop(0, 2, |_, t| push(t), one(x))
+            },
+            32.0,
+        ),
+        (
+            "pullback of a batch",
+            |x| {
+                let (_, pull) = vjp(|y: Tensor| x * x * y, one(x));
+                vmap(|ct: Tensor| pull(ct))(one(x).broadcast_to([2])).sum(..)
+            },
+            8.0,
+        ),
+        ("vmap", |x| vmap(|y: Tensor| x * x * y)(one(x).broadcast_to([2])).sum(..), 8.0),
+        ("scan", |x| scan(|c, _: Tensor| (c * x, ()), one(x), one(x).broadcast_to([2])).0, 4.0),
+        ("fori_loop", |x| fori_loop(0, 2, |_, c: Tensor| c * x, one(x)), 4.0),
+        ("cond", |x| cond(x.gt(0.0), |c: Tensor| c * x * x, |c| c, one(x)), 4.0),
+        (
+            "switch",
+            |x| {
+                let index = x.to(DType::I32);
+                switch(index, &[&|c: Tensor| c, &|c| c * x * x], one(x))
+            },
+            4.0,
+        ),
+        ("checkpoint", |x| checkpoint(|c: Tensor| c * x * x)(one(x)), 4.0),
+        ("map", |x| map(|c: Tensor| c * x * x, one(x).broadcast_to([2])).sum(..), 8.0),
+        (
+            "nested",
+            |x| {
+                let inner =
+                    |y: Tensor| checkpoint(|z: Tensor| fori_loop(0, 2, |_, c| c * x, z * y))(y);
+                vmap(grad(inner))(one(x).broadcast_to([2])).sum(..)
+            },
+            16.0,
+        ),
+    ];
+    for (name, f, expected) in cases {
+        println!("{name}");
+        assert_close(&at(2.0, move |x| grad(f)(x)), &[expected]);
+        assert_close(&at(2.0, move |x| jvp(f, x, one(x)).1), &[expected]);
+        assert_close(&at(2.0, move |x| vmap(grad(f))(x.broadcast_to([1]))), &[expected]);
+    }
+    let through = |x: Tensor| {
+        let body = |(i, c): Two| (i + 1.0, c * x);
+        while_loop(|(i, _)| i.lt(x), body, (x * 0.0, one(x))).1
+    };
+    assert_close(&at(2.0, |x| jvp(through, x, one(x)).1), &[4.0]);
+}
+
+fn one(x: Tensor) -> Tensor {
+    ones_like(x)
+}
+
+#[test]
+fn rules_capture_constants_alone() {
+    // d/dy (c y^2) = 2 c y, with c captured from a batch or a loop that is not differentiated.
+    let scaled = |c: Tensor, y: Tensor| {
+        let rule = move |y: Tensor, t: Tensor| (c * y * y, 2.0 * c * y * t);
+        custom_jvp(move |y: Tensor| c * y * y, rule)(y)
+    };
+    let pulled = |c: Tensor, y: Tensor| {
+        let fwd = move |y: Tensor| (c * y * y, y);
+        custom_vjp(move |y: Tensor| c * y * y, fwd, move |y, ct: Tensor| 2.0 * c * y * ct)(y)
+    };
+    let functions: [&dyn Fn(Tensor, Tensor) -> Tensor; 2] = [&scaled, &pulled];
+    for f in functions {
+        let slopes = |x: Tensor| vmap(|c: Tensor| grad(|y| f(c, y))(x))(arange(3, DType::F32));
+        let found = interpret(slopes).call(Array::from(2.0f32)).unwrap();
+        assert_eq!(found.to_vec::<f32>().unwrap(), [0.0, 4.0, 8.0]);
+        let slopes =
+            |x: Tensor| grad(|y: Tensor| fori_loop(0, 2, |i, y| f(i.to(DType::F32), y), y))(x);
+        let found = interpret(slopes).call(Array::from(2.0f32)).unwrap();
+        assert_eq!(found.item::<f32>().unwrap(), 0.0);
+        // Of the captured tensor itself the rule says nothing: an error, as in JAX.
+        let problem = refused(|x| grad(|c: Tensor| f(c, x.sum(..)))(x.sum(..)));
+        assert!(problem.contains("closes over a tensor that is being differentiated"), "{problem}");
+        let stopped = |x: Tensor| grad(|c: Tensor| f(c.stop_gradient(), c))(x);
+        let found = interpret(stopped).call(Array::from(2.0f32)).unwrap();
+        assert_eq!(found.item::<f32>().unwrap(), 8.0);
+    }
+}
