@@ -428,3 +428,76 @@ fn rules_capture_constants_alone() {
         assert_eq!(found.item::<f32>().unwrap(), 8.0);
     }
 }
+
+#[derive(Tree, Clone)]
+struct Layer<T> {
+    w: T,
+    b: Option<T>,
+    width: usize,
+}
+
+fn axes_error(in_axes: impl Into<LeafAxes>, out_axes: impl Into<LeafAxes>) -> String {
+    let options = VmapOptions::default().in_axes(in_axes).out_axes(out_axes);
+    refused(move |x: Tensor| {
+        let layer = Layer { w: x, b: None, width: 2 };
+        let map = BTreeMap::from([("u".to_string(), x), ("v".to_string(), x)]);
+        let f = |(layer, (a, b), map): (Layer<Tensor>, Two, BTreeMap<String, Tensor>)| {
+            (layer.w + a, vec![b, map["u"] + map["v"]])
+        };
+        vmap_with(options.clone(), f)((layer, (x, x), map)).0
+    })
+}
+
+#[test]
+fn trees_of_axes_have_the_structure_of_the_argument() {
+    let named = |pairs: &[(&'static str, LeafAxes)]| LeafAxes::Named(pairs.to_vec());
+    let all = LeafAxes::All(0);
+    let layer = |names: &[&'static str]| {
+        named(&names.iter().map(|name| (*name, LeafAxes::All(0))).collect::<Vec<_>>())
+    };
+    let refused = |in_axes: LeafAxes, path: &str| {
+        let problem = axes_error(in_axes, 0);
+        assert!(problem.starts_with("in_axes: ") && problem.contains(path), "{problem}");
+    };
+    refused((0, 0).into(), "2 axes are given for argument, which has 3 parts");
+    refused((0, 0, 0, 0).into(), "4 axes are given for argument, which has 3 parts");
+    refused((0, (0, 0, 0), 0).into(), "3 axes are given for argument[1], which has 2 parts");
+    refused((0, vec![0], 0).into(), "1 axes are given for argument[1], which has 2 parts");
+    refused((0, ((0, 0), 0), 0).into(), "argument[1][0], which is one tensor");
+    let three = |first: LeafAxes, third: LeafAxes| LeafAxes::Each(vec![first, all.clone(), third]);
+    refused(three(layer(&["w"]), all.clone()), "no axis is given for `b` of argument[0]");
+    refused(three(layer(&["w", "b", "c"]), all.clone()), "`c`, which argument[0] does not have");
+    refused(three(layer(&["w", "b", "width"]), all.clone()), "`width`, which argument[0]");
+    refused(three(all.clone(), layer(&["u"])), "no axis is given for `v` of argument[2]");
+    refused(three(all.clone(), layer(&["u", "v", "w"])), "`w`, which argument[2] does not have");
+    refused(three((0, 0).into(), all.clone()), "argument[0], whose parts have names");
+    refused(
+        LeafAxes::Each(vec![all.clone(), layer(&["a"]), all.clone()]),
+        "argument[1], whose parts",
+    );
+    let problem = axes_error(0, (0, (0, 0, 0)));
+    assert!(problem.contains("out_axes: 3 axes are given for output[1], which has 2"), "{problem}");
+    // An empty option needs no axis below it, and any is right.
+    let whole = three(layer(&["w", "b"]), layer(&["u", "v"]));
+    let options = VmapOptions::default().in_axes(whole).out_axes((0, vec![0]));
+    let f = move |x: Tensor| {
+        let layer = Layer { w: x, b: None, width: 2 };
+        let map = BTreeMap::from([("u".to_string(), x), ("v".to_string(), x)]);
+        let f = |(layer, (a, b), map): (Layer<Tensor>, Two, BTreeMap<String, Tensor>)| {
+            (layer.w * a, vec![b + map["v"]])
+        };
+        let (y, z) = vmap_with(options.clone(), f)((layer, (x, x), map));
+        y + z[0]
+    };
+    let found = interpret(f).call(Array::from([1.0f32, 3.0])).unwrap();
+    assert_eq!(found.to_vec::<f32>().unwrap(), [3.0, 15.0]);
+    let empty = VmapOptions::default().in_axes((0, vec![0, 0]));
+    let f = move |x: Tensor| {
+        vmap_with(empty.clone(), |(x, rest): (Tensor, Vec<Tensor>)| x * rest.len() as f32)((
+            x,
+            vec![],
+        ))
+    };
+    let Err(Error::Trace(error)) = make_program(f, &Array::from([1.0f32])) else { panic!() };
+    assert!(error.problem.contains("argument[1], which has 0 parts"), "{}", error.problem);
+}
