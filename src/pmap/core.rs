@@ -34,6 +34,8 @@ pub(super) struct Compiled {
     executable: Executable,
     devices: Arc<[usize]>,
     types: Vec<(TensorType, Placement)>,
+    /// True if whole values are on one device, where a block is a copy.
+    undivided: bool,
     /// Inputs whose memory results may take.
     donated: Vec<usize>,
     /// The placement of each result.
@@ -81,6 +83,7 @@ impl Compiled {
             executable,
             devices,
             types,
+            undivided: false,
             donated,
             placements,
             watch,
@@ -100,7 +103,7 @@ impl Compiled {
     ) -> Result<Compiled> {
         let program = simplify(program);
         let count = devices.len();
-        let text = |leaf: &&Sharded| match leaf.is_replicated() {
+        let text = |leaf: &&Sharded| match leaf.is_replicated() || count == 1 {
             true => REPLICATED.to_string(),
             false => {
                 let ones = ",1".repeat(leaf.ty().rank().saturating_sub(1));
@@ -142,6 +145,7 @@ impl Compiled {
             executable,
             devices,
             types: signature(leaves),
+            undivided: count == 1,
             donated,
             placements,
             watch: Some(Watch::new(name)),
@@ -201,6 +205,7 @@ impl Compiled {
             executable,
             devices,
             types: signature(leaves),
+            undivided: false,
             donated,
             placements,
             watch: Some(Watch::new(name)),
@@ -294,7 +299,9 @@ impl SignatureExecutable for Compiled {
     fn takes(&self, leaves: &[&Sharded]) -> bool {
         self.types.len() == leaves.len()
             && self.types.iter().zip(leaves).all(|((ty, placement), leaf)| {
-                placement == leaf.placement() && leaf.devices() == &*self.devices && ty == leaf.ty()
+                (placement == leaf.placement() || self.undivided)
+                    && leaf.devices() == &*self.devices
+                    && ty == leaf.ty()
             })
     }
 
