@@ -23,6 +23,7 @@ mod recipes;
 mod sebulba;
 mod sebulba_faults;
 mod sebulba_resume;
+mod settings;
 mod sharding;
 mod transforms;
 
