@@ -13,6 +13,7 @@ mod gather;
 mod linalg;
 mod partial;
 mod reduce;
+mod remat;
 mod residuals;
 mod split;
 mod tangent;
@@ -86,7 +87,7 @@ fn jvp_equation(
         Op::CustomJvp(custom) => return custom::jvp_custom_jvp(custom, x, t, mode),
         Op::CustomVjp(custom) => return custom::jvp_custom_vjp(custom, x, t, mode, at),
         Op::CustomLin(_) => custom::forwards(),
-        Op::Remat(remat) => return custom::jvp_remat(remat, x, t, mode, at),
+        Op::Remat(remat) => return remat::jvp_remat(remat, x, t, mode, at),
         Op::Collective(c) => return collective::jvp_collective(c, x, t, at),
         Op::Callback(callback) => return callback::jvp_callback(callback, x, at),
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::callback::without_effects;
 use super::jvp_program;
 use super::residuals::thin_out;
-use super::split::{Split, split};
+use super::split::{Split, bind_known, split};
 use super::tangent::{Mode, Tangents, instantiate};
 use crate::error::Loc;
 use crate::trace::op::{CondOp, Op, ScanOp, Structure, TangentFlow, WhileOp};
@@ -198,19 +198,20 @@ fn linearize_scan(
     let split = split(&scan.body, active, results, at);
     let carried = scan.num_consts..scan.num_consts + scan.num_carry;
     let groups = [0..carried.start, carried.clone(), carried.end..x.len()];
-    let moving = groups.map(|range| written(&active[range.clone()], &x[range.clone()], &t[range]));
+    let moving =
+        || groups.map(|range| written(&active[range.clone()], &x[range.clone()], &t[range]));
     let (outputs, moved) = bind_split_scan(scan, split, x, moving, at);
     (outputs, spread(results, moved))
 }
 
 /// Binds a loop whose body is split: a loop over the values `x` that saves residuals, and a linear
-/// loop over the constants, carries and inputs in `moving`. `scan` has the numbers of the values.
+/// loop over the constants, carries and inputs that `moving` gives. `scan` has the numbers of the values.
 /// Returns the results of both.
 pub(super) fn bind_split_scan(
     scan: &ScanOp,
     split: Split,
     x: &[Tensor],
-    moving: [Vec<Tensor>; 3],
+    moving: impl FnOnce() -> [Vec<Tensor>; 3],
     at: Loc,
 ) -> (Tensors, Tensors) {
     let (num_consts, num_carry) = (scan.num_consts, scan.num_carry);
@@ -232,8 +233,9 @@ pub(super) fn bind_split_scan(
         }
     }
     let body = crate::trace::graph::eliminate_dead_code(body);
+    let num_outputs = body.outputs.len();
     let known_scan = ScanOp { body: Arc::new(body), ..scan.clone() };
-    let outputs = bind(Op::Scan(known_scan), x, at);
+    let outputs = bind_known(Op::Scan(known_scan), num_outputs, x, at);
 
     // The source of each residual of the linear loop.
     let invariant = invariant_values(&known, num_results, &residuals, &x[..num_consts]);
@@ -254,7 +256,7 @@ pub(super) fn bind_split_scan(
         }
     }
 
-    let [moving_consts, moving_carry, moving_inputs] = moving;
+    let [moving_consts, moving_carry, moving_inputs] = moving();
     let tangents = &linear.inputs[..num_tangents];
     let (const_tangents, rest) = tangents.split_at(moving_consts.len());
     let (carry_tangents, input_tangents) = rest.split_at(moving_carry.len());
@@ -564,7 +566,7 @@ pub(super) fn bind_split_cond(
         Arc::new(traced.program)
     });
     let known = CondOp { branches: known.collect() };
-    let outputs = bind(Op::Cond(known), x, at);
+    let outputs = bind_known(Op::Cond(known), num_results + places.len(), x, at);
     let (values, residuals) = outputs.split_at(num_results);
 
     let types: Vec<TensorType> =

@@ -11,7 +11,7 @@ use super::callback::without_effects;
 use super::control::{
     bind_split_cond, bind_split_scan, count, either, marked, scan_flow, while_flow,
 };
-use super::custom::bind_split_remat;
+use super::remat::bind_split_remat;
 use super::split::{Split, split_frames};
 use crate::error::Loc;
 use crate::trace::graph::eliminate_dead_code;
@@ -110,7 +110,7 @@ fn bind_parts(equation: &Equation, x: &[Tensor], linear: &[bool], results: &[boo
         }
         Structure::Remat(remat) => {
             let split = split_linear(&remat.body, linear, results, at);
-            bind_split_remat(remat, split, &known, moving, at)
+            bind_split_remat(remat, split, &known, || moving, at)
         }
         Structure::Collective(_) if linear.contains(&false) => {
             (bind(op.clone(), &known, at), bind(op.clone(), &moving, at))
@@ -170,7 +170,7 @@ fn scan_parts(
     let [consts, carry, inputs] = groups.map(|range| apart(&x[range.clone()], &linear[range]));
     let values = ScanOp { num_consts: consts.0.len(), num_carry: carry.0.len(), ..scan.clone() };
     let known = [consts.0, carry.0, inputs.0].concat();
-    bind_split_scan(&values, split, &known, [consts.1, carry.1, inputs.1], at)
+    bind_split_scan(&values, split, &known, || [consts.1, carry.1, inputs.1], at)
 }
 
 /// A loop over the values, and one over everything in the linear frame: no residuals can be saved.

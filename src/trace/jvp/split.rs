@@ -9,8 +9,9 @@
 use super::jvp_program;
 use super::tangent::{Mode, instantiate};
 use crate::error::Loc;
+use crate::trace::op::Op;
 use crate::trace::program::Program;
-use crate::trace::tensor::{FrameKind, Tensor, trace_frame};
+use crate::trace::tensor::{FrameKind, Tensor, Tensors, bind, trace_frame};
 use crate::trace::types::TensorType;
 
 /// A function linear in its first inputs.
@@ -76,6 +77,11 @@ pub(crate) fn split(program: &Program, active: &[bool], wanted: &[bool], at: Loc
             .collect();
         (written, outputs)
     })
+}
+
+/// Binds the part of an operation over values, if something comes of it.
+pub(super) fn bind_known(op: Op, num_outputs: usize, x: &[Tensor], at: Loc) -> Tensors {
+    if num_outputs == 0 && !op.has_effect() { Tensors::new() } else { bind(op, x, at) }
 }
 
 /// Traces `f` over values of the first types and tangents of the second, a linear frame on top.

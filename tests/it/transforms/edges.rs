@@ -71,7 +71,8 @@ fn values_used_twice_take_no_exponential_time() {
             custom_jvp(f, move |x, t| jvp(f, x, t))(x)
         }),
     ];
-    let transformed: [(&str, &dyn Fn(Named, Tensor) -> Tensor); 6] = [
+    type Transform<'a> = (&'static str, &'a dyn Fn(Named, Tensor) -> Tensor);
+    let transformed: [Transform<'_>; 6] = [
         ("jvp", &|(_, f), x| jvp(f, x, x).1),
         ("grad", &|(_, f), x| grad(f)(x)),
         ("linearize", &|(_, f), x| linearize(f, x).1(x)),
@@ -90,9 +91,12 @@ fn values_used_twice_take_no_exponential_time() {
     }
 }
 
+/// A name, and the rule.
+type Rule = (&'static str, fn(Tensor, Tensor) -> Two);
+
 /// Rules that compute values and tangents together, each of x^4 as `(x^2)^2`. The tangent of the
 /// rule is 8 x^3, twice the true one, so that it shows which rule is used.
-const RULES: [(&str, fn(Tensor, Tensor) -> Two); 9] = [
+const RULES: [Rule; 9] = [
     ("scan", |x, t| {
         let ((y, t), ()) = scan_with(
             |(x, t): Two, (): ()| ((x * x, 2.0 * x * t), ()),
@@ -116,7 +120,7 @@ const RULES: [(&str, fn(Tensor, Tensor) -> Two); 9] = [
     }),
     ("switch", |x, t| {
         let first = |(x, t): Two| (x.powi(4), 8.0 * x.powi(3) * t);
-        let index = x.to(DType::I32) * 0;
+        let index = x.lt(0.0).to(DType::I32);
         switch(index, &[&first, &|(x, t): Two| (x, t * x)], (x, t))
     }),
     ("jvp of a loop", |x, t| {
@@ -155,10 +159,10 @@ fn rules_may_pass_values_and_tangents_together() {
     for (name, rule) in RULES {
         let f = move |x: Tensor| custom_jvp(|x: Tensor| x.powi(4), rule)(x);
         // At 1.5: x^4 = 5.0625, and 8 x^3 = 27.
-        assert_close(&at(1.5, |x| jvp(f, x, x * 0.0 + 1.0).1), &[27.0]);
+        assert_close(&at(1.5, |x| jvp(f, x, one(x)).1), &[27.0]);
         assert_close(&at(1.5, |x| grad(f)(x)), &[27.0]);
         assert_close(&at(1.5, |x| value_and_grad(f)(x).0), &[5.0625]);
-        assert_close(&at(1.5, |x| linearize(f, x).1(x * 0.0 + 1.0)), &[27.0]);
+        assert_close(&at(1.5, |x| linearize(f, x).1(one(x))), &[27.0]);
         // The value is used in further arithmetic: d/dx (x^4)^2 = 2 x^4 8 x^3.
         assert_close(&at(1.5, |x| grad(|x: Tensor| f(x).square())(x)), &[2.0 * 5.0625 * 27.0]);
         // 8 at 1 and 64 at 2.
@@ -172,7 +176,7 @@ fn rules_may_pass_values_and_tangents_together() {
         if !["custom_vjp"].contains(&name) {
             // The derivative of 8 x^3 is 24 x^2.
             assert_close(&at(1.5, |x| grad(grad(f))(x)), &[54.0]);
-            assert_close(&at(1.5, |x| jvp(grad(f), x, x * 0.0 + 1.0).1), &[54.0]);
+            assert_close(&at(1.5, |x| jvp(grad(f), x, one(x)).1), &[54.0]);
         }
     }
 }
@@ -185,8 +189,8 @@ fn a_while_loop_over_values_and_tangents_in_a_rule() {
         (y, t)
     };
     let f = |x: Tensor| custom_jvp(|x: Tensor| x.powi(4), rule)(x);
-    assert_close(&at(1.5, |x| jvp(f, x, x * 0.0 + 1.0).1), &[27.0]);
-    assert_close(&at(1.5, |x| linearize(f, x).1(x * 0.0 + 1.0)), &[27.0]);
+    assert_close(&at(1.5, |x| jvp(f, x, one(x)).1), &[27.0]);
+    assert_close(&at(1.5, |x| linearize(f, x).1(one(x))), &[27.0]);
     // As in JAX, only a loop of known length is differentiated backwards.
     let problem = refused(|x| grad(|x: Tensor| f(x.sum(..)))(x));
     assert!(problem.contains("reverse-mode differentiation does not work"), "{problem}");
@@ -210,7 +214,7 @@ fn a_rule_may_sum_values_and_tangents_together_along_an_axis() {
     };
     // The sum of 3 x^2 three times: 18 x.
     assert_close(&at(2.0, |x| grad(|x: Tensor| f(x).sum(..))(x)), &[36.0]);
-    assert_close(&at(2.0, |x| jvp(f, x, x * 0.0 + 1.0).1.sum(..)), &[36.0]);
+    assert_close(&at(2.0, |x| jvp(f, x, one(x)).1.sum(..)), &[36.0]);
 }
 
 #[derive(Tree)]
@@ -384,10 +388,11 @@ fn gradients_flow_through_captured_tensors() {
         ),
     ];
     for (name, f, expected) in cases {
-        println!("{name}");
-        assert_close(&at(2.0, move |x| grad(f)(x)), &[expected]);
-        assert_close(&at(2.0, move |x| jvp(f, x, one(x)).1), &[expected]);
-        assert_close(&at(2.0, move |x| vmap(grad(f))(x.broadcast_to([1]))), &[expected]);
+        let backwards = at(2.0, move |x| grad(f)(x));
+        let forwards = at(2.0, move |x| jvp(f, x, one(x)).1);
+        let batched = at(2.0, move |x| vmap(grad(f))(x.broadcast_to([1])));
+        let all = [backwards, forwards, batched].concat();
+        assert!(all.iter().all(|slope| (slope - expected).abs() < 1e-4), "{name}: {all:?}");
     }
     let through = |x: Tensor| {
         let body = |(i, c): Two| (i + 1.0, c * x);
