@@ -305,7 +305,7 @@ impl SignatureExecutable for Compiled {
     fn takes(&self, leaves: &[&Sharded]) -> bool {
         self.types.len() == leaves.len()
             && self.types.iter().zip(leaves).all(|((ty, placement), leaf)| {
-                (placement == leaf.placement() || self.undivided)
+                (placement == leaf.placement() || self.undivided && leaf.sharding().is_none())
                     && leaf.devices() == &*self.devices
                     && ty == leaf.ty()
             })
