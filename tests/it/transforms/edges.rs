@@ -506,3 +506,31 @@ fn trees_of_axes_have_the_structure_of_the_argument() {
     let Err(Error::Trace(error)) = make_program(f, &Array::from([1.0f32])) else { panic!() };
     assert!(error.problem.contains("argument[1], which has 0 parts"), "{}", error.problem);
 }
+
+#[test]
+fn a_long_loop_over_indices_takes_no_memory_for_them() {
+    let f = |x: Tensor| fori_loop(5, 100_000_005, |i, x: Tensor| x * 0.5 + i.to(DType::F32), x);
+    let x = Array::from(0.5f32);
+    for analysis in [
+        jit(f).lower(&x).unwrap().compile().unwrap(),
+        jit(|x| jvp(f, x, one(x))).lower(&x).unwrap().compile().unwrap(),
+        jit(|x: Tensor| vmap(f)(x.broadcast_to([4]))).lower(&x).unwrap().compile().unwrap(),
+    ] {
+        let bytes = analysis.memory_stats().unwrap().temporary;
+        assert!(bytes < 100_000, "{bytes} bytes");
+    }
+    // The index is that of the iteration, whatever the order and the unrolling.
+    for (reverse, unroll) in [(false, 1), (true, 1), (false, 3), (true, 3), (true, 20)] {
+        let options = ScanOptions { length: None, reverse, unroll };
+        let f = |x: Tensor| {
+            let step = |c: Tensor, i: Tensor| (c * 1.5 + i.to(DType::F32), c * i.to(DType::F32));
+            let (c, ys) = scan_with(step, x, arange(10, DType::I32), options);
+            (c, ys, grad(|x: Tensor| scan_with(step, x, arange(10, DType::I32), options).0)(x))
+        };
+        let (a, b) = (interpret(f).call(x.clone()).unwrap(), jit(f).call(x.clone()).unwrap());
+        let values = |x: &Array| x.to_vec::<f32>().unwrap();
+        for (found, expected) in [(&b.0, &a.0), (&b.1, &a.1), (&b.2, &a.2)] {
+            assert_close(&values(found), &values(expected));
+        }
+    }
+}
