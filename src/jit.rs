@@ -13,8 +13,7 @@ use std::panic::Location;
 
 pub use self::cache::{Difference, Recompile, Stats};
 use self::cache::{FunctionCache, History, SignatureExecutable, function_cache_methods, leaves_of};
-use self::core::CompilerOptions;
-pub(crate) use self::core::{Compiled, aliases};
+pub(crate) use self::core::{Compiled, CompilerOptions, aliases, overridden};
 use self::eager::EagerOps;
 pub(crate) use self::effects::Effects;
 pub use self::effects::effects_barrier;
@@ -158,7 +157,7 @@ impl<A, B, F> Jit<A, B, F> {
     /// Its arguments must be on that device ([`Array::to`]) or on the host, and its results are on
     /// it.
     ///
-    /// In eager mode, everything runs on the first device.
+    /// In interpreted mode, everything runs on the host.
     ///
     /// ```
     /// use podracer::{Array, Tensor, jit};
@@ -218,9 +217,26 @@ impl<A, B, F> Jit<A, B, F> {
         self
     }
 
-    /// The function, the line that compiles it, and its name.
-    pub(crate) fn into_parts(self) -> (F, Loc, String) {
-        (self.f, self.settings.at, self.cache.history.name)
+    /// The function, the line that compiles it, the flags of the compiler, and the cache. Instead of
+    /// the flags the problem, if there is a setting that does not go together with shardings.
+    #[allow(clippy::type_complexity)]
+    pub(crate) fn into_parts<X>(
+        self,
+    ) -> (F, Loc, Result<CompilerOptions, String>, FunctionCache<X, B>) {
+        let Settings { at, mode, device, options, check_nans } = self.settings;
+        let setting = match (mode, device, check_nans) {
+            (Mode::Jit, 0, false) => None,
+            (Mode::Eager | Mode::Interpret, ..) => Some(format!("mode {mode}")),
+            (_, 1.., _) => Some(format!("on({device})")),
+            (.., true) => Some("check_nans(true)".into()),
+        };
+        let options = match setting {
+            None => Ok(options),
+            Some(setting) => Err(format!(
+                "the function at {at} has shardings, with which {setting} does not go together"
+            )),
+        };
+        (self.f, at, options, self.cache.for_executables())
     }
 
     /// Returns the execution mode of the function.
@@ -338,7 +354,7 @@ impl Settings {
                 if let Some(check) = check {
                     check.arguments(&literals(leaves)?)?;
                 }
-                EagerOps::global().run(program, leaves, check.as_ref())?
+                EagerOps::global().run(program, leaves, self.device, check.as_ref())?
             }
             (_, Some(check)) => host(check.run(program, &literals(leaves)?, None)?),
             (_, None) => host(eval(program, &literals(leaves)?)?),
@@ -512,7 +528,7 @@ pub fn run_program(program: &Program, inputs: &[Array], mode: Mode) -> Result<Ve
             let text = stablehlo(program, &Runtime::get()?.lower_options(program));
             Compiled::new(program.clone(), &text, vec![], 0, &vec![])?.run(&leaves, true)
         }
-        Mode::Eager => EagerOps::global().run(program, &leaves, None),
+        Mode::Eager => EagerOps::global().run(program, &leaves, 0, None),
         Mode::Interpret => {
             Ok(eval(program, &literals(&leaves)?)?.into_iter().map(Array::from).collect())
         }

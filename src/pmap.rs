@@ -135,7 +135,8 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
             return Ok(tree::rebuild(&entry.template, results));
         }
         let (program, template, axis) = self.program(&args, &leaves)?;
-        let results = self.run_together(&program, &leaves, axis)?;
+        let devices = self.devices(&args, &leaves)?;
+        let results = self.run_together(&program, &leaves, axis, devices)?;
         Ok(tree::rebuild(&template, results))
     }
 
@@ -195,11 +196,8 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
         program: &Program,
         leaves: &Leaves<'_>,
         axis: Axis,
+        devices: Arc<[usize]>,
     ) -> Result<Vec<Sharded>> {
-        let devices = match leaves.first() {
-            Some(first) => first.shared_devices().clone(),
-            None => (0..axis.size()).collect(),
-        };
         let mapped: Vec<bool> = leaves.iter().map(|leaf| !leaf.is_replicated()).collect();
         let (program, mapped) = catch(|| over_members(program, &mapped, axis, self.at))?;
         let inputs = leaves.iter().map(|leaf| match leaf.is_replicated() {
@@ -223,8 +221,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B> Pmap<A, B, F> {
 
 /// Returns one flag per result: true if the result is the same on all devices.
 fn replicated(program: &Program, leaves: &Leaves<'_>, axis: Axis) -> Result<Vec<bool>> {
-    let differ: Vec<bool> =
-        leaves.iter().map(|leaf| !leaf.is_replicated() && axis.size() > 1).collect();
+    let differ: Vec<bool> = leaves.iter().map(|leaf| !leaf.is_replicated()).collect();
     Ok(catch(|| varying_outputs(program, &differ, axis))?
         .into_iter()
         .map(|differs| !differs)

@@ -62,6 +62,15 @@ pub enum Segment<'a> {
     Key(&'a str),
 }
 
+/// The children of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Children<'a> {
+    /// This many, by position: a tuple, vector or array.
+    Positions(usize),
+    /// By name: the subtrees of a struct, or a map's keys.
+    Names(&'a [&'a str]),
+}
+
 /// The way from the root to a leaf. It lives on the stack while a tree is walked.
 #[derive(Debug, Clone, Copy)]
 pub struct Path<'a> {
@@ -141,6 +150,13 @@ pub trait Tree<T: Leaf>: Sized {
     /// Shows each leaf to `f`, in order.
     fn visit_leaves<'t>(&'t self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &'t T));
 
+    /// Shows each node with children to `f`, a node before its children. An option is no node of its
+    /// own. A tree that does not define this has no nodes, and trees of axes are not held against
+    /// them.
+    fn visit_nodes(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, Children<'_>)) {
+        let _ = (path, f);
+    }
+
     /// Feeds everything but the leaves to `state`: lengths, variants, static fields.
     fn hash_structure(&self, state: &mut dyn Hasher);
 }
@@ -188,6 +204,13 @@ impl<T: Leaf, M: Tree<T>> Tree<T> for Vec<M> {
         }
     }
 
+    fn visit_nodes(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, Children<'_>)) {
+        f(path, Children::Positions(self.len()));
+        for (i, m) in self.iter().enumerate() {
+            m.visit_nodes(&path.index(i), f);
+        }
+    }
+
     fn hash_structure(&self, state: &mut dyn Hasher) {
         state.write_usize(self.len());
         self.iter().for_each(|m| m.hash_structure(state));
@@ -223,6 +246,13 @@ impl<T: Leaf, M: Tree<T>, const N: usize> Tree<T> for [M; N] {
         }
     }
 
+    fn visit_nodes(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, Children<'_>)) {
+        f(path, Children::Positions(self.len()));
+        for (i, m) in self.iter().enumerate() {
+            m.visit_nodes(&path.index(i), f);
+        }
+    }
+
     fn hash_structure(&self, state: &mut dyn Hasher) {
         self.iter().for_each(|m| m.hash_structure(state));
     }
@@ -250,6 +280,12 @@ impl<T: Leaf, M: Tree<T>> Tree<T> for Option<M> {
     fn visit_leaves<'t>(&'t self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &'t T)) {
         if let Some(m) = self {
             m.visit_leaves(path, f);
+        }
+    }
+
+    fn visit_nodes(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, Children<'_>)) {
+        if let Some(m) = self {
+            m.visit_nodes(path, f);
         }
     }
 
@@ -291,6 +327,14 @@ impl<T: Leaf, M: Tree<T>> Tree<T> for BTreeMap<String, M> {
         }
     }
 
+    fn visit_nodes(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, Children<'_>)) {
+        let keys: Vec<&str> = self.keys().map(String::as_str).collect();
+        f(path, Children::Names(&keys));
+        for (k, m) in self {
+            m.visit_nodes(&path.key(k), f);
+        }
+    }
+
     fn hash_structure(&self, state: &mut dyn Hasher) {
         state.write_usize(self.len());
         for (k, m) in self {
@@ -327,6 +371,12 @@ macro_rules! tuple_tree {
             #[allow(unused_variables)]
             fn visit_leaves<'t>(&'t self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, &'t T)) {
                 $(self.$index.visit_leaves(&path.index($index), f);)*
+            }
+
+            fn visit_nodes(&self, path: &Path<'_>, f: &mut dyn FnMut(&Path<'_>, Children<'_>)) {
+                const COUNT: usize = <[usize]>::len(&[$($index),*]);
+                f(path, Children::Positions(COUNT));
+                $(self.$index.visit_nodes(&path.index($index), f);)*
             }
 
             #[allow(unused_variables)]
@@ -703,6 +753,34 @@ mod tests {
         assert!(all_leaves(&[1usize, 2]) && !all_leaves::<usize, _>(&[parts]));
         let error = flatten_one_level(&1usize).unwrap_err().to_string();
         assert_eq!(error, "takes a tree with parts, and was given a leaf");
+    }
+
+    #[test]
+    fn nodes_are_shown_with_their_children() {
+        #[derive(Tree)]
+        struct Dense<T> {
+            w: T,
+            b: Option<T>,
+            size: usize,
+        }
+        #[derive(Tree)]
+        struct Pair<T>(T, usize, [T; 1]);
+        let map = BTreeMap::from([("k".to_string(), vec![3usize])]);
+        let tree = (Dense { w: 1usize, b: None, size: 2 }, Some(map), Pair(4, 5, [6]), ());
+        let mut nodes = Vec::new();
+        tree.visit_nodes(&Path::ROOT, &mut |path, children| {
+            nodes.push(format!("{path} {children:?}"));
+        });
+        let expected = [
+            "$ Positions(4)",
+            "$[0] Names([\"w\", \"b\"])",
+            "$[1] Names([\"k\"])",
+            "$[1][\"k\"] Positions(1)",
+            "$[2] Positions(3)",
+            "$[2][2] Positions(1)",
+            "$[3] Positions(0)",
+        ];
+        assert_eq!(nodes, expected);
     }
 
     #[test]

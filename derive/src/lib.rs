@@ -56,6 +56,7 @@ struct Arms {
     map: TokenStream,
     map_ref: TokenStream,
     visit: TokenStream,
+    nodes: TokenStream,
     hash: TokenStream,
 }
 
@@ -89,7 +90,7 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
         arms.add(constructor, fields, is_enum.then_some(number), &mut parameters)?;
     }
 
-    let Arms { map, map_ref, visit, hash } = arms;
+    let Arms { map, map_ref, visit, nodes, hash } = arms;
     let name = &input.ident;
     let leaf = &parameters.leaf;
     let (impl_generics, where_clause) = parameters.impl_generics();
@@ -125,6 +126,17 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
                 match self { #visit }
             }
 
+            fn visit_nodes(
+                &self,
+                __path: &::podracer::tree::Path<'_>,
+                __f: &mut dyn ::core::ops::FnMut(
+                    &::podracer::tree::Path<'_>,
+                    ::podracer::tree::Children<'_>,
+                ),
+            ) {
+                match self { #nodes }
+            }
+
             fn hash_structure(&self, __state: &mut dyn ::core::hash::Hasher) {
                 match self { #hash }
             }
@@ -146,6 +158,7 @@ impl Arms {
         let mut bindings = TokenStream::new();
         let (mut map, mut map_ref) = (TokenStream::new(), TokenStream::new());
         let (mut visit, mut hash) = (TokenStream::new(), TokenStream::new());
+        let (mut nodes, mut names) = (TokenStream::new(), Vec::new());
         if let Some(number) = number {
             hash.extend(quote!(__state.write_usize(#number);));
         }
@@ -165,6 +178,8 @@ impl Arms {
                     map.extend(quote!(#member: #tree::map_leaves(#value, &#step, __f),));
                     map_ref.extend(quote!(#member: #tree::map_leaves_ref(#value, &#step, __f),));
                     visit.extend(quote!(#tree::visit_leaves(#value, &#step, __f);));
+                    nodes.extend(quote!(#tree::visit_nodes(#value, &#step, __f);));
+                    names.extend(field.ident.as_ref().map(|name| name.unraw().to_string()));
                     hash.extend(quote!(#tree::hash_structure(#value, __state);));
                 }
                 Kind::Phantom => {
@@ -184,6 +199,17 @@ impl Arms {
         self.map.extend(quote!(#pattern => #constructor { #map },));
         self.map_ref.extend(quote!(#pattern => #constructor { #map_ref },));
         self.visit.extend(quote!(#pattern => { #visit }));
+        // Positions of a tuple struct count its static fields too, as the paths do.
+        let children = match fields {
+            Fields::Named(_) => quote!(Names(&[#(#names),*])),
+            Fields::Unnamed(_) | Fields::Unit => {
+                let count = fields.len();
+                quote!(Positions(#count))
+            }
+        };
+        self.nodes.extend(quote! {
+            #pattern => { __f(__path, ::podracer::tree::Children::#children); #nodes }
+        });
         self.hash.extend(quote!(#pattern => { #hash }));
         Ok(())
     }

@@ -122,6 +122,11 @@ impl<X, B> FunctionCache<X, B> {
     pub(crate) fn set_capacity(&mut self, signatures: usize) {
         self.entries.set_capacity(signatures);
     }
+
+    /// An empty cache with the same settings, for executables of another kind.
+    pub(crate) fn for_executables<Y>(self) -> FunctionCache<Y, B> {
+        FunctionCache { history: self.history, entries: self.entries.cleared() }
+    }
 }
 
 impl<X: SignatureExecutable, B> FunctionCache<X, B> {

@@ -45,7 +45,14 @@ pub(crate) fn aliases(program: &Program) -> Vec<(usize, usize)> {
 }
 
 /// Flags of the compiler, by name.
-pub(super) type CompilerOptions = Vec<(String, OptionValue)>;
+pub(crate) type CompilerOptions = Vec<(String, OptionValue)>;
+
+/// `flags`, overridden by `more`.
+pub(crate) fn overridden(flags: CompileFlags, more: &CompilerOptions) -> CompilerOptions {
+    let ours = flags.into_iter().map(|(name, value)| (name.to_string(), value));
+    let ours = ours.filter(|(name, _)| !more.iter().any(|(other, _)| other == name));
+    ours.chain(more.iter().cloned()).collect()
+}
 
 /// Compiles the text of `program` for a device. The flags in `more` override the defaults of this
 /// library.
@@ -66,11 +73,11 @@ fn compile_module(
     device: usize,
     more: &CompilerOptions,
 ) -> Result<(Executable, CacheOutcome)> {
-    let ours = flags.into_iter().map(|(name, value)| (name.to_string(), value));
-    let ours = ours.filter(|(name, _)| !more.iter().any(|(other, _)| other == name));
-    let client = &Runtime::get()?.client;
+    let runtime = Runtime::get()?;
+    runtime.expect_device(device)?;
+    let client = &runtime.client;
     let options = CompileOptions {
-        env_option_overrides: ours.chain(more.iter().cloned()).collect(),
+        env_option_overrides: overridden(flags, more),
         // The first device is the client's default; it is left out so that its cache keys do not
         // change.
         device_assignment: (device > 0).then(|| vec![client.devices()[device].id]),

@@ -21,8 +21,8 @@ use crate::trace::op::{CondOp, Op, ScanOp, WhileOp};
 use crate::trace::program::{Equation, Program, Var};
 use crate::trace::types::{Shape, TensorType};
 
-/// An operation and the types of its operands.
-type Launch = (Op, Vec<TensorType>);
+/// An operation, the types of its operands, and the device that it runs on.
+type Launch = (Op, Vec<TensorType>, usize);
 
 /// Operations that stay compiled; beyond it the less recently used half is dropped.
 const CAPACITY: usize = 4096;
@@ -47,25 +47,38 @@ impl EagerOps {
         OPS.get_or_init(EagerOps::default)
     }
 
-    /// Runs a Program equation by equation, and checks each one's results if asked to.
+    /// Runs a Program equation by equation on a device, and checks each one's results if asked to.
     pub(super) fn run(
         &self,
         program: &Program,
         leaves: &[&Array],
+        device: usize,
         check: Option<&Check<'_>>,
     ) -> Result<Vec<Array>> {
-        let inputs = leaves.iter().map(|leaf| leaf.to_device()).collect::<Result<Vec<Array>>>()?;
-        EagerRun { ops: self, check }.equations(program, inputs)
+        Runtime::get()?.expect_device(device)?;
+        let run = EagerRun { ops: self, device, check };
+        let inputs = leaves.iter().map(|&leaf| match leaf.literal() {
+            Some(_) => run.put(leaf.clone()),
+            None => Ok(leaf.clone()),
+        });
+        let inputs = inputs.collect::<Result<Vec<Array>>>()?;
+        run.equations(program, inputs)
     }
 }
 
 /// One run.
 struct EagerRun<'a> {
     ops: &'a EagerOps,
+    device: usize,
     check: Option<&'a Check<'a>>,
 }
 
 impl EagerRun<'_> {
+    /// Puts a host value on the device.
+    fn put(&self, value: impl Into<Array>) -> Result<Array> {
+        value.into().to(self.device)
+    }
+
     /// Runs `f` as iteration `number` of the loop `equation`.
     fn step<R>(&self, equation: &Equation, number: usize, f: impl FnOnce() -> R) -> R {
         match self.check {
@@ -107,7 +120,7 @@ impl EagerRun<'_> {
 
     fn equation(&self, equation: &Equation, operands: &[Array]) -> Result<Vec<Array>> {
         let results = match &equation.op {
-            Op::Constant(literal) => return Ok(vec![Array::from(literal.clone()).to_device()?]),
+            Op::Constant(literal) => return Ok(vec![self.put(literal.clone())?]),
             Op::StopGradient | Op::Name(_) => return Ok(vec![operands[0].clone()]),
             Op::CustomJvp(custom) => return self.equations(&custom.call, operands.to_vec()),
             Op::CustomVjp(custom) => return self.equations(&custom.call, operands.to_vec()),
@@ -119,7 +132,7 @@ impl EagerRun<'_> {
                 let operands: Result<Vec<Literal>> =
                     operands.iter().map(Array::to_literal).collect();
                 let results = callback.run(&operands?)?.into_iter();
-                results.map(|result| Array::from(result).to_device()).collect::<Result<_>>()?
+                results.map(|result| self.put(result)).collect::<Result<_>>()?
             }
             op => self.launch(op, operands)?,
         };
@@ -139,10 +152,10 @@ impl EagerRun<'_> {
         let (consts, stacks) = (&operands[..scan.num_consts], &operands[fixed..]);
         let mut carry = operands[scan.num_consts..fixed].to_vec();
         let mut iterations: Vec<Vec<Array>> = Vec::with_capacity(scan.length);
-        let zero = Array::from(0i32).to_device()?;
+        let zero = self.put(0i32)?;
         for step in 0..scan.length {
             let index = if scan.reverse { scan.length - 1 - step } else { step };
-            let index = Array::from(index as i32).to_device()?;
+            let index = self.put(index as i32)?;
             let mut inputs: Vec<Array> = consts.iter().chain(&carry).cloned().collect();
             for stack in stacks {
                 let sizes: Shape =
@@ -169,7 +182,7 @@ impl EagerRun<'_> {
             }
             if rows.is_empty() {
                 let empty = TensorType::new(ty.dtype, ty.shape.with_axis(0, 0));
-                rows.push(Array::from(Literal::filled(empty, 0.0)).to_device()?);
+                rows.push(self.put(Literal::filled(empty, 0.0))?);
             }
             carry.extend(self.launch(&Op::Concat { axis: 0 }, &rows)?);
         }
@@ -207,7 +220,7 @@ impl EagerRun<'_> {
 
     /// Runs one operation.
     fn launch(&self, op: &Op, operands: &[Array]) -> Result<Vec<Array>> {
-        let executable = self.ops.executable(op, operands)?;
+        let executable = self.ops.executable(op, operands, self.device)?;
         let buffers = operands.iter().map(|operand| operand.buffer().expect("put on the device"));
         let mut outputs = Vec::with_capacity(executable.outputs().len());
         executable.execute(buffers, &[], &mut outputs)?;
@@ -216,9 +229,9 @@ impl EagerRun<'_> {
 }
 
 impl EagerOps {
-    fn executable(&self, op: &Op, operands: &[Array]) -> Result<Arc<Executable>> {
+    fn executable(&self, op: &Op, operands: &[Array], device: usize) -> Result<Arc<Executable>> {
         let types = operands.iter().map(|operand| operand.ty().clone()).collect();
-        let key = (op.clone(), types);
+        let key = (op.clone(), types, device);
         let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(executable) = lock().find(&key) {
             return Ok(executable);
@@ -229,7 +242,8 @@ impl EagerOps {
             locations: false,
             ..Runtime::get()?.lower_options(&program)
         };
-        let executable = Arc::new(compile(&program, &lowered(&program, &options), 0, &vec![])?.0);
+        let text = lowered(&program, &options);
+        let executable = Arc::new(compile(&program, &text, device, &vec![])?.0);
         let dropped = lock().insert(key, executable.clone(), CAPACITY);
         // Outside the lock: destroying an executable takes time.
         drop(dropped);

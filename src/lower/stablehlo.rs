@@ -350,7 +350,11 @@ impl<'a> Emitter<'a> {
     fn simple(&mut self, op: &Op, x: &[Value], tys: &[&TensorType], result: &TensorType) -> Values {
         let one = match op {
             Op::Iota { axis, .. } => {
-                self.op(format_args!("stablehlo.iota dim = {axis} : {}", Ty(result)))
+                let iota = self.op(format_args!("stablehlo.iota dim = {axis} : {}", Ty(result)));
+                if result.rank() == 1 && result.dtype == DType::I32 {
+                    self.iotas.insert(iota);
+                }
+                iota
             }
             Op::Unary(unary) => self.unary(*unary, x[0], tys[0]),
             Op::Binary(binary) => self.binary(*binary, x[0], x[1], tys[0]),

@@ -9,7 +9,7 @@ use super::watchdog::Watch;
 use crate::array::{Array, upload_to};
 use crate::error::{Error, Result};
 use crate::jit::cache::{self, SignatureExecutable};
-use crate::jit::{Effects, aliases};
+use crate::jit::{CompilerOptions, Effects, aliases, overridden};
 use crate::lower::cache::{CacheOutcome, compile_cached};
 use crate::lower::compile_log;
 use crate::lower::dump::lowered;
@@ -34,6 +34,8 @@ pub(super) struct Compiled {
     executable: Executable,
     devices: Arc<[usize]>,
     types: Vec<(TensorType, Placement)>,
+    /// True if whole values are on one device, where a block is a copy.
+    undivided: bool,
     /// Inputs whose memory results may take.
     donated: Vec<usize>,
     /// The placement of each result.
@@ -65,7 +67,9 @@ impl Compiled {
             aliases: aliases.clone(),
             ..LowerOptions::default()
         };
-        let (executable, effects, outcome) = compile(&program, lowering, &devices, ids, name)?;
+        let none = CompilerOptions::new();
+        let (executable, effects, outcome) =
+            compile(&program, lowering, &devices, ids, name, &none)?;
         let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
         donated.sort_unstable();
         let types = signature(leaves);
@@ -81,6 +85,7 @@ impl Compiled {
             executable,
             devices,
             types,
+            undivided: false,
             donated,
             placements,
             watch,
@@ -97,10 +102,11 @@ impl Compiled {
         leaves: &Leaves<'_>,
         devices: Arc<[usize]>,
         name: &str,
+        options: &CompilerOptions,
     ) -> Result<Compiled> {
         let program = simplify(program);
         let count = devices.len();
-        let text = |leaf: &&Sharded| match leaf.is_replicated() {
+        let text = |leaf: &&Sharded| match leaf.is_replicated() || count == 1 {
             true => REPLICATED.to_string(),
             false => {
                 let ones = ",1".repeat(leaf.ty().rank().saturating_sub(1));
@@ -119,7 +125,8 @@ impl Compiled {
         };
         let ids = devices.iter().map(|&device| Runtime::get()?.id_of(device));
         let ids = ids.collect::<Result<_>>()?;
-        let (executable, effects, outcome) = compile(&program, lowering, &devices, ids, name)?;
+        let (executable, effects, outcome) =
+            compile(&program, lowering, &devices, ids, name, options)?;
         expect_no_callbacks(&effects, name)?;
         let mut placements = Vec::new();
         for (i, (part, whole)) in
@@ -142,6 +149,7 @@ impl Compiled {
             executable,
             devices,
             types: signature(leaves),
+            undivided: count == 1,
             donated,
             placements,
             watch: Some(Watch::new(name)),
@@ -160,6 +168,7 @@ impl Compiled {
         mesh: &Mesh,
         results: &[ShardingOp],
         name: &str,
+        options: &CompilerOptions,
     ) -> Result<Compiled> {
         let program = simplify(program);
         let text = |spec: &[AxisVec]| sharding_text(mesh.axes(), spec);
@@ -182,7 +191,8 @@ impl Compiled {
         let devices = mesh.shared_devices().clone();
         let ids = devices.iter().map(|&device| Runtime::get()?.id_of(device));
         let ids = ids.collect::<Result<_>>()?;
-        let (executable, effects, outcome) = compile(&program, lowering, &devices, ids, name)?;
+        let (executable, effects, outcome) =
+            compile(&program, lowering, &devices, ids, name, options)?;
         expect_no_callbacks(&effects, name)?;
         let mut placements = Vec::with_capacity(results.len());
         for ((op, whole), part) in
@@ -201,6 +211,7 @@ impl Compiled {
             executable,
             devices,
             types: signature(leaves),
+            undivided: false,
             donated,
             placements,
             watch: Some(Watch::new(name)),
@@ -294,7 +305,9 @@ impl SignatureExecutable for Compiled {
     fn takes(&self, leaves: &[&Sharded]) -> bool {
         self.types.len() == leaves.len()
             && self.types.iter().zip(leaves).all(|((ty, placement), leaf)| {
-                placement == leaf.placement() && leaf.devices() == &*self.devices && ty == leaf.ty()
+                (placement == leaf.placement() || self.undivided && leaf.sharding().is_none())
+                    && leaf.devices() == &*self.devices
+                    && ty == leaf.ty()
             })
     }
 
@@ -356,13 +369,15 @@ fn ids_of_all(by_process: &[Vec<i64>], devices: &[usize]) -> Result<Vec<i64>> {
 }
 
 /// Compiles a Program for these devices: with as many replicas, or as many partitions, as
-/// `lowering` states, on the devices with these ids.
+/// `lowering` states, on the devices with these ids. The flags in `more` override the defaults of
+/// this library.
 fn compile(
     program: &Program,
     lowering: LowerOptions,
     devices: &[usize],
     ids: Vec<i64>,
     name: &str,
+    more: &CompilerOptions,
 ) -> Result<(Executable, Option<Effects>, CacheOutcome)> {
     let runtime = Runtime::get()?;
     let span = timeline::span_of("lower", name);
@@ -394,10 +409,7 @@ fn compile(
         num_partitions: lowering.num_partitions,
         device_assignment: Some(ids),
         allow_spmd_sharding_propagation_to_output: lowering.out_shardings.is_empty(),
-        env_option_overrides: flags
-            .into_iter()
-            .map(|(name, value)| (name.to_string(), value))
-            .collect(),
+        env_option_overrides: overridden(flags, more),
         ..CompileOptions::default()
     };
     let _span = timeline::span("compile");

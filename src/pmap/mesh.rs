@@ -8,8 +8,8 @@ use std::time::Instant;
 use super::core::{Compiled, Leaves, division};
 use super::sharded::Sharded;
 use crate::error::{Error, Loc, Result};
-use crate::jit::Jit;
 use crate::jit::cache::{FunctionCache, function_cache_methods, leaves_of};
+use crate::jit::{CompilerOptions, Jit};
 use crate::trace::axis::AxisVec;
 use crate::trace::mesh::{Mesh, PartitionSpec, Shardings};
 use crate::trace::op::{Op, ShardingKind, ShardingOp};
@@ -25,6 +25,8 @@ pub struct ShardedJit<A, B, F> {
     at: Loc,
     in_shardings: Option<Shardings>,
     out_shardings: Option<Shardings>,
+    /// Flags of the compiler, or the problem of a setting that does not go together with shardings.
+    options: Result<CompilerOptions, String>,
     cache: FunctionCache<Compiled, B>,
     argument: PhantomData<fn(A)>,
 }
@@ -64,15 +66,18 @@ impl<A, B, F> Jit<A, B, F> {
     /// `in_shardings` of `jax.jit`: the function compiled for a mesh of devices. See
     /// [`ShardedJit::in_shardings`].
     pub fn in_shardings(self, shardings: impl Into<Shardings>) -> ShardedJit<A, B, F> {
-        let (f, at, name) = self.into_parts();
-        ShardedJit::new(f, at).named(name).in_shardings(shardings)
+        self.sharded().in_shardings(shardings)
     }
 
     /// `out_shardings` of `jax.jit`: the function compiled for a mesh of devices. See
     /// [`ShardedJit::out_shardings`].
     pub fn out_shardings(self, shardings: impl Into<Shardings>) -> ShardedJit<A, B, F> {
-        let (f, at, name) = self.into_parts();
-        ShardedJit::new(f, at).named(name).out_shardings(shardings)
+        self.sharded().out_shardings(shardings)
+    }
+
+    fn sharded(self) -> ShardedJit<A, B, F> {
+        let (f, at, options, cache) = self.into_parts();
+        ShardedJit { options, cache, ..ShardedJit::new(f, at) }
     }
 }
 
@@ -83,6 +88,7 @@ impl<A, B, F> ShardedJit<A, B, F> {
             at,
             in_shardings: None,
             out_shardings: None,
+            options: Ok(CompilerOptions::new()),
             cache: FunctionCache::default(),
             argument: PhantomData,
         }
@@ -161,6 +167,27 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
         given.or_else(|| leaves.iter().find_map(|leaf| Some(leaf.sharding()?.mesh.clone())))
     }
 
+    /// The flags of the compiler.
+    ///
+    /// # Errors
+    /// If a setting of the function does not go together with its shardings, or if these are for
+    /// different meshes.
+    fn options(&self) -> Result<&CompilerOptions> {
+        let wrong = |problem: &str| Error::Argument(format!("{}: {problem}", self.name()));
+        let mesh = |shardings: &Option<Shardings>| shardings.as_ref().map(|s| s.mesh.clone());
+        if let (Some(before), Some(after)) = (mesh(&self.in_shardings), mesh(&self.out_shardings))
+            && before != after
+        {
+            let problem = format!(
+                "in_shardings and out_shardings of the function at {} must be for one mesh: they are \
+                 for {before:?} and {after:?}",
+                self.at
+            );
+            return Err(wrong(&problem));
+        }
+        self.options.as_ref().map_err(|problem| wrong(problem))
+    }
+
     /// Checks that there are leaves, all on the same devices, and divided as `in_shardings` tell.
     fn expect_one_mesh(
         &self,
@@ -168,6 +195,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
         leaves: &Leaves<'_>,
         at: &Location<'_>,
     ) -> Result<()> {
+        self.options()?;
         if let Some(mesh) = self.mesh(leaves) {
             return self.expect_on_mesh(args, &mesh).map_err(|error| called_at(error, at));
         }
@@ -212,6 +240,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
         leaves: &Leaves<'_>,
         at: &Location<'_>,
     ) -> Result<(Compiled, B)> {
+        let options = self.options()?;
         let mesh = self.mesh(leaves);
         let types = match &mesh {
             Some(_) => leaves.iter().map(|leaf| leaf.global_ty().clone()).collect(),
@@ -226,12 +255,12 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
                 let fits = expect_this_mesh(&program, mesh, self.name());
                 fits.map_err(|error| called_at(error, at))?;
                 let results = self.results(&program, &template, leaves, mesh)?;
-                Compiled::on_mesh(program, leaves, mesh, &results, self.name())?
+                Compiled::on_mesh(program, leaves, mesh, &results, self.name(), options)?
             }
             None => {
                 let program = catch(|| on_one_device(program, self.at))?;
                 let devices = leaves[0].shared_devices().clone();
-                Compiled::divided(program, leaves, devices, self.name())?
+                Compiled::divided(program, leaves, devices, self.name(), options)?
             }
         };
         history.record_lowering(start.elapsed().as_secs_f64() - compiled.outcome.seconds);

@@ -376,7 +376,7 @@ pub fn shard<M: Tree<Array>>(tree: &M, devices: &[usize]) -> Result<M::With<Shar
         let part = TensorType::new(ty.dtype, ty.shape.without_axis(0).with_axis(0, rows / count));
         let parts = rows_of(&literal, &part, count);
         let parts = parts.iter().zip(&*devices).map(|(part, &device)| part.to(device));
-        Ok(Sharded::on(devices.clone(), parts.collect::<Result<_>>()?, count == 1))
+        Ok(Sharded::on(devices.clone(), parts.collect::<Result<_>>()?, false))
     })
 }
 

@@ -208,11 +208,13 @@ pub fn fori_loop<C: Tree<Tensor>>(
         fail_op("fori_loop", format!("the upper bound {upper} is above {}", i32::MAX));
     }
     let ty = TensorType::new(DType::I32, [length]);
-    let mut indices = bind(Op::Iota { ty, axis: 0 }, &[], Location::caller())[0];
-    if lower > 0 {
-        indices = indices + lower as i32;
-    }
-    let step = |carry, i| (body(i, carry), ());
+    // The compiled loop takes its own counter instead of these.
+    let at = Location::caller();
+    let indices = bind(Op::Iota { ty, axis: 0 }, &[], at)[0];
+    let step = |carry, i: Tensor| {
+        let i = if lower > 0 { at_line(at, || i + lower as i32) } else { i };
+        (body(i, carry), ())
+    };
     scan_with(step, init, indices, ScanOptions::length(length)).0
 }
 

@@ -11,7 +11,9 @@ mod control;
 mod custom;
 mod gather;
 mod linalg;
+mod partial;
 mod reduce;
+mod remat;
 mod residuals;
 mod split;
 mod tangent;
@@ -82,10 +84,10 @@ fn jvp_equation(
         Op::While(while_op) => return control::jvp_while(while_op, x, t, mode, at),
         Op::Cond(cond) => return control::jvp_cond(cond, x, t, mode, at),
         Op::Sort { axis } => return reduce::jvp_sort(*axis, x, t, at),
-        Op::CustomJvp(custom) => return custom::jvp_custom_jvp(custom, x, t),
+        Op::CustomJvp(custom) => return custom::jvp_custom_jvp(custom, x, t, mode),
         Op::CustomVjp(custom) => return custom::jvp_custom_vjp(custom, x, t, mode, at),
         Op::CustomLin(_) => custom::forwards(),
-        Op::Remat(remat) => return custom::jvp_remat(remat, x, t, mode, at),
+        Op::Remat(remat) => return remat::jvp_remat(remat, x, t, mode, at),
         Op::Collective(c) => return collective::jvp_collective(c, x, t, at),
         Op::Callback(callback) => return callback::jvp_callback(callback, x, at),
 
@@ -106,7 +108,8 @@ fn jvp_equation(
             let zero = zeros_like(x);
             let part = |mask: Tensor, t: Option<Tensor>| t.map(|t| where_(mask, t, zero));
             let inner = part(x.gt(low) & x.lt(high), t[1]);
-            let below = part(low.gt(x), t[0]);
+            // A lower bound that is not below the upper one has no slope, as in lax.clamp.
+            let below = part(low.gt(x) & low.lt(high), t[0]);
             add_tangents(inner, add_tangents(below, part(high.lt(x), t[2])))
         },
         Op::Convert { dtype } => &|_| t[0].map(|t| t.to(*dtype)),

@@ -424,6 +424,27 @@ pub fn vjp<A: Tree<Tensor>, B: Tree<Tensor>>(
 }
 
 /// Result of a function to be differentiated: a scalar loss, or a loss and auxiliary values.
+///
+/// A struct of results can be one. Its loss may be any of its tensors, or computed from them:
+///
+/// ```
+/// use podracer::trace::transpose::Loss;
+/// use podracer::{Array, Tensor, Tree, interpret, value_and_grad};
+/// #[derive(Tree)]
+/// struct Losses<T> {
+///     policy: T,
+///     value: T,
+/// }
+/// impl Loss for Losses<Tensor> {
+///     fn loss(&self) -> Tensor {
+///         self.policy + 0.5 * self.value
+///     }
+/// }
+/// let losses = |x: Tensor| Losses { policy: 3.0 * x, value: x * x };
+/// let (losses, slope) = interpret(value_and_grad(losses)).call(Array::from(2.0f32))?;
+/// assert_eq!((losses.value.item::<f32>()?, slope.item::<f32>()?), (4.0, 5.0));
+/// # Ok::<(), podracer::Error>(())
+/// ```
 pub trait Loss: Tree<Tensor> {
     /// The scalar that is differentiated.
     fn loss(&self) -> Tensor;
@@ -500,11 +521,15 @@ fn gradient<A: Tree<Tensor>, L: Loss>(
     f: impl Fn(A) -> L,
     primals: A,
 ) -> (L, A) {
-    let linearized = linearize_tree(name, at, f, primals);
+    // The loss comes first, whatever its place in the result.
+    let loss_first = |primals: A| {
+        let result = f(primals);
+        (result.loss(), result)
+    };
+    let linearized = linearize_tree(name, at, loss_first, primals);
     let Linearized { primals, outputs, template, linear } = linearized;
-    let value: L = tree::replace(&template, outputs.iter().copied());
+    let (loss, value): (Tensor, L) = tree::replace(&template, outputs.iter().copied());
     at_line(at, || {
-        let loss = value.loss();
         let ty = loss.ty();
         let holomorphic = name == "grad_holomorphic";
         let fits = if holomorphic { ty.dtype.is_complex() } else { ty.dtype.is_float() };
@@ -520,7 +545,7 @@ fn gradient<A: Tree<Tensor>, L: Loss>(
             let problem = format!("the function must return a {wanted}, and returns {ty}{advice}");
             fail_op(name, problem);
         }
-        // The loss is the first leaf; nothing flows back from the others.
+        // Nothing flows back from the other results.
         let mut cts: Vec<Option<Tensor>> = vec![None; outputs.len()];
         cts[0] = Some(ones_like(loss));
         let known = linear.residuals.iter().map(|residual| Input::Known(*residual));

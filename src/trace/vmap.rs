@@ -121,8 +121,9 @@ fn apply<A: Tree<Tensor>, B: Tree<Tensor>>(
 fn mapped_leaves<A: Tree<Tensor>>(options: &VmapOptions, args: &A) -> (Vec<Batched>, usize) {
     let mut size = options.size.map(|size| (size, "the size given".to_string()));
     let mut leaves = Vec::new();
+    check_axes(&options.in_axes, "in_axes", "argument", args);
     args.visit_leaves(&Path::ROOT, &mut |path, &tensor| {
-        let Some(axis) = axis_at(&options.in_axes, "in_axes", path) else {
+        let Some(axis) = options.in_axes.of(path) else {
             return leaves.push(Batched::same(tensor));
         };
         let ty = tensor.ty();
@@ -168,9 +169,10 @@ fn placed_leaves<B: Tree<Tensor>>(
 ) -> Vec<Tensor> {
     let mut placed = Vec::with_capacity(outputs.len());
     let mut outputs = outputs.iter();
+    check_axes(&options.out_axes, "out_axes", "output", result);
     result.visit_leaves(&Path::ROOT, &mut |path, _| {
         let output = outputs.next().expect("one a leaf");
-        placed.push(match axis_at(&options.out_axes, "out_axes", path) {
+        placed.push(match options.out_axes.of(path) {
             Some(axis) => {
                 let axis = ops::axis_of("vmap", axis, output.rank() + 1);
                 output.full(size).moveaxis(0, axis as isize)
@@ -188,8 +190,10 @@ fn placed_leaves<B: Tree<Tensor>>(
     placed
 }
 
-fn axis_at(axes: &LeafAxes, name: &str, path: &Path<'_>) -> Option<isize> {
-    axes.of(path).unwrap_or_else(|problem| fail_op("vmap", format!("{name}: {problem}")))
+fn check_axes<A: Tree<Tensor>>(axes: &LeafAxes, name: &str, root: &str, tree: &A) {
+    if let Err(problem) = axes.check(root, tree) {
+        fail_op("vmap", format!("{name}: {problem}"));
+    }
 }
 
 /// The Program of all members of `axis` together: `mapped` marks the inputs that have a first axis

@@ -13,6 +13,7 @@ mod mesh;
 mod model_training;
 #[path = "../models/mod.rs"]
 mod models;
+mod one_device;
 mod parallel;
 mod pmap;
 mod ppo_atari_multigpu;
@@ -22,6 +23,7 @@ mod recipes;
 mod sebulba;
 mod sebulba_faults;
 mod sebulba_resume;
+mod settings;
 mod sharding;
 mod transforms;
 

@@ -8,6 +8,7 @@ mod checks;
 mod collectives;
 mod custom;
 mod derivatives;
+mod edges;
 mod loops;
 mod orders;
 mod remat;

@@ -32,6 +32,11 @@ impl<E> Entries<E> {
         self.capacity = capacity.max(1);
     }
 
+    /// No entries, and the same capacity, for another kind of entry.
+    pub(crate) fn cleared<N>(&self) -> Entries<N> {
+        Entries { capacity: self.capacity, ..Entries::default() }
+    }
+
     /// The entry that `fits`, which counts as used now.
     #[inline]
     pub(crate) fn find(&self, fits: impl Fn(&E) -> bool) -> Option<Arc<E>> {

@@ -127,7 +127,9 @@ impl<'a> Emitter<'a> {
             let row = self.scan_row(scan, counter, step);
             let x = parts.xs.iter().zip(parts.x_tys).map(|(slot, ty)| {
                 let stack = self.value(slot);
-                Slot::Value(self.row(stack, ty, row))
+                // A long loop over indices, fori_loop's for example, needs no memory for them.
+                let is_row = self.iotas.contains(&stack);
+                Slot::Value(if is_row { row } else { self.row(stack, ty, row) })
             });
             let x = x.collect();
             let ys = self.scan_step(parts, &mut carry, x);

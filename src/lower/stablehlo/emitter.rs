@@ -48,6 +48,8 @@ pub(super) struct Emitter<'a> {
     pub(super) in_shards: bool,
     /// Scalar bools that were converted to i32, by the result: a `cond` on one is an `if`.
     pub(super) predicates: HashMap<Value, Value>,
+    /// Vectors 0, 1, 2, ... of i32: a scan over one takes its own counter.
+    pub(super) iotas: HashSet<Value>,
     /// Shapes that need a threefry function.
     pub(super) threefry_shapes: Vec<Shape>,
     /// The functions that the Program calls: their numbers, and the argument that has them.
@@ -76,6 +78,7 @@ impl<'a> Emitter<'a> {
             folded: HashSet::new(),
             in_shards: false,
             predicates: HashMap::new(),
+            iotas: HashSet::new(),
             threefry_shapes: Vec::new(),
             functions: None,
             native: options.native_calls.then(|| NativeCalls::of(program)).flatten(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::callback::without_effects;
 use super::jvp_program;
 use super::residuals::thin_out;
-use super::split::{Split, split};
+use super::split::{Split, bind_known, split};
 use super::tangent::{Mode, Tangents, instantiate};
 use crate::error::Loc;
 use crate::trace::op::{CondOp, Op, ScanOp, Structure, TangentFlow, WhileOp};
@@ -34,13 +34,8 @@ pub(crate) fn tangent_flow(program: &Program, active: &[bool]) -> Vec<bool> {
 fn equation_flow(equation: &Equation, inputs: &[bool]) -> Vec<bool> {
     match equation.op.structure() {
         Structure::Remat(remat) => tangent_flow(&remat.body, inputs),
-        Structure::Scan(scan) => carry_flow(&scan.body, inputs, scan.num_consts, scan.num_carry),
-        Structure::While(w) => carry_flow(
-            &w.body,
-            &inputs[w.num_cond_consts..],
-            w.num_body_consts,
-            w.body.outputs.len(),
-        ),
+        Structure::Scan(scan) => scan_flow(scan, inputs, &tangent_flow),
+        Structure::While(w) => while_flow(w, inputs, &tangent_flow),
         Structure::Cond(cond) => {
             let branches = cond.branches.iter().map(|branch| tangent_flow(branch, &inputs[1..]));
             branches.reduce(either).expect("a cond has branches")
@@ -58,15 +53,33 @@ fn equation_flow(equation: &Equation, inputs: &[bool]) -> Vec<bool> {
     }
 }
 
-fn either(a: Vec<bool>, b: Vec<bool>) -> Vec<bool> {
+pub(super) fn either(a: Vec<bool>, b: Vec<bool>) -> Vec<bool> {
     a.into_iter().zip(b).map(|(a, b)| a || b).collect()
 }
 
-/// The tangent flow through a loop: the fixed point of the carry's flow.
-fn carry_flow(body: &Program, inputs: &[bool], num_consts: usize, num_carry: usize) -> Vec<bool> {
+/// Maps flags of a Program's inputs to flags of its results.
+pub(super) type Flow<'a> = &'a dyn Fn(&Program, &[bool]) -> Vec<bool>;
+
+pub(super) fn scan_flow(scan: &ScanOp, inputs: &[bool], flow: Flow<'_>) -> Vec<bool> {
+    carry_flow(&scan.body, inputs, scan.num_consts, scan.num_carry, flow)
+}
+
+pub(super) fn while_flow(w: &WhileOp, inputs: &[bool], flow: Flow<'_>) -> Vec<bool> {
+    let inputs = &inputs[w.num_cond_consts..];
+    carry_flow(&w.body, inputs, w.num_body_consts, w.body.outputs.len(), flow)
+}
+
+/// The flow through a loop: the fixed point of the carry's flow.
+fn carry_flow(
+    body: &Program,
+    inputs: &[bool],
+    num_consts: usize,
+    num_carry: usize,
+    flow: Flow<'_>,
+) -> Vec<bool> {
     let mut inputs = inputs.to_vec();
     loop {
-        let outputs = tangent_flow(body, &inputs);
+        let outputs = flow(body, &inputs);
         let carry = num_consts..num_consts + num_carry;
         let next = either(inputs[carry.clone()].to_vec(), outputs[..num_carry].to_vec());
         if next == inputs[carry.clone()] {
@@ -76,11 +89,11 @@ fn carry_flow(body: &Program, inputs: &[bool], num_consts: usize, num_carry: usi
     }
 }
 
-fn marked<T: Clone>(items: &[T], marks: &[bool]) -> Vec<T> {
+pub(super) fn marked<T: Clone>(items: &[T], marks: &[bool]) -> Vec<T> {
     items.iter().zip(marks).filter(|(_, mark)| **mark).map(|(item, _)| item.clone()).collect()
 }
 
-fn count(marks: &[bool]) -> usize {
+pub(super) fn count(marks: &[bool]) -> usize {
     marks.iter().filter(|mark| **mark).count()
 }
 
@@ -109,7 +122,7 @@ pub(crate) fn jvp_scan(
 ) -> (Tensors, Tangents) {
     let (num_consts, num_carry) = (scan.num_consts, scan.num_carry);
     let mut active: Vec<bool> = t.iter().map(Option::is_some).collect();
-    let results = carry_flow(&scan.body, &active, num_consts, num_carry);
+    let results = scan_flow(scan, &active, &tangent_flow);
     active[num_consts..num_consts + num_carry].copy_from_slice(&results[..num_carry]);
     match mode {
         Mode::Forward => forward_scan(scan, x, t, &active, &results, at),
@@ -182,8 +195,27 @@ fn linearize_scan(
     results: &[bool],
     at: Loc,
 ) -> (Tensors, Tangents) {
+    let split = split(&scan.body, active, results, at);
+    let carried = scan.num_consts..scan.num_consts + scan.num_carry;
+    let groups = [0..carried.start, carried.clone(), carried.end..x.len()];
+    let moving =
+        || groups.map(|range| written(&active[range.clone()], &x[range.clone()], &t[range]));
+    let (outputs, moved) = bind_split_scan(scan, split, x, moving, at);
+    (outputs, spread(results, moved))
+}
+
+/// Binds a loop whose body is split: a loop over the values `x` that saves residuals, and a linear
+/// loop over the constants, carries and inputs that `moving` gives. `scan` has the numbers of the values.
+/// Returns the results of both.
+pub(super) fn bind_split_scan(
+    scan: &ScanOp,
+    split: Split,
+    x: &[Tensor],
+    moving: impl FnOnce() -> [Vec<Tensor>; 3],
+    at: Loc,
+) -> (Tensors, Tensors) {
     let (num_consts, num_carry) = (scan.num_consts, scan.num_carry);
-    let Split { mut known, linear, num_residuals } = split(&scan.body, active, results, at);
+    let Split { mut known, linear, num_residuals } = split;
     let num_results = known.outputs.len() - num_residuals;
     let free = free_vars(&known, num_results, num_consts, num_carry);
     let (provided, linear) = thin_out(&known, &linear, num_residuals, &free, at);
@@ -201,8 +233,9 @@ fn linearize_scan(
         }
     }
     let body = crate::trace::graph::eliminate_dead_code(body);
+    let num_outputs = body.outputs.len();
     let known_scan = ScanOp { body: Arc::new(body), ..scan.clone() };
-    let outputs = bind(Op::Scan(known_scan), x, at);
+    let outputs = bind_known(Op::Scan(known_scan), num_outputs, x, at);
 
     // The source of each residual of the linear loop.
     let invariant = invariant_values(&known, num_results, &residuals, &x[..num_consts]);
@@ -223,10 +256,7 @@ fn linearize_scan(
         }
     }
 
-    let carried = num_consts..num_consts + num_carry;
-    let moving_consts = written(&active[..num_consts], &x[..num_consts], &t[..num_consts]);
-    let moving_carry = written(&active[carried.clone()], &x[carried.clone()], &t[carried.clone()]);
-    let moving_inputs = written(&active[carried.end..], &x[carried.end..], &t[carried.end..]);
+    let [moving_consts, moving_carry, moving_inputs] = moving();
     let tangents = &linear.inputs[..num_tangents];
     let (const_tangents, rest) = tangents.split_at(moving_consts.len());
     let (carry_tangents, input_tangents) = rest.split_at(moving_carry.len());
@@ -253,7 +283,7 @@ fn linearize_scan(
         .chain(moving_inputs)
         .collect();
     let moved = bind(Op::Scan(linear_scan), &operands, at);
-    (outputs[..num_results].into(), spread(results, moved))
+    (outputs[..num_results].into(), moved)
 }
 
 /// Source of a loop's residual.
@@ -368,7 +398,7 @@ pub(crate) fn jvp_while(
     let first_carry = w.num_cond_consts + w.num_body_consts;
     let num_carry = x.len() - first_carry;
     let active: Vec<bool> = t.iter().map(Option::is_some).collect();
-    let carry = carry_flow(&w.body, &active[w.num_cond_consts..], w.num_body_consts, num_carry);
+    let carry = while_flow(w, &active, &tangent_flow);
     if !carry.contains(&true) {
         let outputs = bind(Op::While(w.clone()), x, at);
         return (outputs, Tangents::from_elem(None, num_carry));
@@ -480,8 +510,6 @@ fn forward_cond(
     (values.into(), spread(results, moved.iter().copied()))
 }
 
-/// Each branch saves residuals of its own. Branches share slots for residuals of one type; a branch
-/// fills the slots that it does not use with zeros.
 fn linearize_cond(
     cond: &CondOp,
     x: &[Tensor],
@@ -492,10 +520,25 @@ fn linearize_cond(
 ) -> (Tensors, Tangents) {
     let splits: Vec<Split> =
         cond.branches.iter().map(|branch| split(branch, active, results, at)).collect();
-    let num_results = results.len();
+    let (values, moved) = bind_split_cond(&splits, x, moving, results.len(), at);
+    (values, spread(results, moved))
+}
+
+/// Binds a choice between split branches: one over the index and the values in `x`, and a linear one
+/// over the tangents in `moving`. Returns the results of both; the first has `num_results`.
+///
+/// Each branch saves residuals of its own. Branches share slots for residuals of one type; a branch
+/// fills the slots that it does not use with zeros.
+pub(super) fn bind_split_cond(
+    splits: &[Split],
+    x: &[Tensor],
+    moving: Vec<Tensor>,
+    num_results: usize,
+    at: Loc,
+) -> (Tensors, Tensors) {
     let mut places: Vec<TensorType> = Vec::new();
     let mut taken: Vec<Vec<usize>> = Vec::new();
-    for split in &splits {
+    for split in splits {
         let mut mine: Vec<usize> = Vec::new();
         for var in &split.known.outputs[num_results..] {
             let ty = split.known.ty(*var);
@@ -523,7 +566,7 @@ fn linearize_cond(
         Arc::new(traced.program)
     });
     let known = CondOp { branches: known.collect() };
-    let outputs = bind(Op::Cond(known), x, at);
+    let outputs = bind_known(Op::Cond(known), num_results + places.len(), x, at);
     let (values, residuals) = outputs.split_at(num_results);
 
     let types: Vec<TensorType> =
@@ -541,5 +584,5 @@ fn linearize_cond(
     let operands: Vec<Tensor> =
         [x[0]].into_iter().chain(residuals.iter().copied()).chain(moving).collect();
     let moved = bind(Op::Cond(linear), &operands, at);
-    (values.into(), spread(results, moved))
+    (values.into(), moved)
 }

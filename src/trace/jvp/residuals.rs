@@ -16,6 +16,10 @@ use crate::trace::types::TensorType;
 /// No residual is computed again by more equations than this.
 const MAX_RESIDUALS: usize = 16;
 
+/// No search for the price of a residual looks at more equations than this. A value used twice is
+/// looked at twice, so that without a limit a chain of such values would take exponential time.
+const MAX_VISITS: usize = 256;
+
 struct Chooser<'a> {
     known: &'a Program,
     /// The equation that makes each variable.
@@ -35,30 +39,32 @@ struct Price {
 }
 
 impl Chooser<'_> {
-    /// The cheaper of saving `var` and of making it again.
-    fn price(&self, var: Var) -> Price {
+    /// The cheaper of saving `var` and of making it again. Takes from `visits` the number of
+    /// equations looked at; when none are left, values are saved.
+    fn price(&self, var: Var, visits: &mut usize) -> Price {
         if self.free[var.index()] || self.kept.contains(&var) {
             return Price { bytes: 0, leaves: vec![var], equations: 0 };
         }
         let bytes = self.known.ty(var).bytes();
-        match self.again(var) {
+        match self.again(var, visits) {
             Some(price) if price.bytes < bytes => price,
             _ => Price { bytes, leaves: vec![var], equations: 0 },
         }
     }
 
     /// Making `var` by its equation, if that is cheap.
-    fn again(&self, var: Var) -> Option<Price> {
+    fn again(&self, var: Var, visits: &mut usize) -> Option<Price> {
         let equation = &self.known.equations[*self.made_by.get(&var)?];
         if !equation.op.facts().cheap {
             return None;
         }
+        *visits = visits.checked_sub(1)?;
         let mut all = Price { bytes: 0, leaves: vec![], equations: 1 };
         let mut operands = equation.inputs.to_vec();
         operands.sort_unstable();
         operands.dedup();
         for operand in operands {
-            let price = self.price(operand);
+            let price = self.price(operand, visits);
             all.bytes += price.bytes;
             all.equations += price.equations;
             all.leaves.extend(price.leaves);
@@ -86,7 +92,7 @@ fn choose(known: &Program, residuals: &[Var], free: &[bool]) -> HashSet<Var> {
     order.sort_unstable_by_key(|var| std::cmp::Reverse(chooser.made_by.get(var).copied()));
     for var in order {
         chooser.kept.remove(&var);
-        match chooser.again(var) {
+        match chooser.again(var, &mut { MAX_VISITS }) {
             Some(price) if price.bytes < known.ty(var).bytes() => {
                 let saved = price.leaves.into_iter().filter(|leaf| !free[leaf.index()]);
                 chooser.kept.extend(saved);

@@ -9,8 +9,9 @@
 use super::jvp_program;
 use super::tangent::{Mode, instantiate};
 use crate::error::Loc;
+use crate::trace::op::Op;
 use crate::trace::program::Program;
-use crate::trace::tensor::{FrameKind, Tensor, trace_frame};
+use crate::trace::tensor::{FrameKind, Tensor, Tensors, bind, trace_frame};
 use crate::trace::types::TensorType;
 
 /// A function linear in its first inputs.
@@ -60,27 +61,45 @@ pub(crate) struct Split {
 /// Splits the derivative of `program` along the inputs that `active` marks.
 pub(crate) fn split(program: &Program, active: &[bool], wanted: &[bool], at: Loc) -> Split {
     let types: Vec<TensorType> = program.input_types().cloned().collect();
-    let (traced, (linear, num_residuals)) = trace_frame(FrameKind::Body, &types, at, |primals| {
-        let tangent_types: Vec<TensorType> =
-            types.iter().zip(active).filter(|(_, a)| **a).map(|(ty, _)| ty.clone()).collect();
-        let (linear, outputs) = trace_frame(FrameKind::Linear, &tangent_types, at, |args| {
-            let mut args = args.iter().copied();
-            let tangents: Vec<Option<Tensor>> =
-                active.iter().map(|&active| if active { args.next() } else { None }).collect();
-            let (outputs, tangents) = jvp_program(program, primals, &tangents, Mode::Linearize);
-            let written = tangents
-                .into_iter()
-                .zip(&outputs)
-                .zip(wanted)
-                .filter(|(_, wanted)| **wanted)
-                .map(|((tangent, y), _)| instantiate(tangent, *y))
-                .collect();
-            (written, outputs)
+    let tangent_types: Vec<TensorType> =
+        types.iter().zip(active).filter(|(_, a)| **a).map(|(ty, _)| ty.clone()).collect();
+    split_frames(&types, &tangent_types, at, |primals, args| {
+        let mut args = args.iter().copied();
+        let tangents: Vec<Option<Tensor>> =
+            active.iter().map(|&active| if active { args.next() } else { None }).collect();
+        let (outputs, tangents) = jvp_program(program, primals, &tangents, Mode::Linearize);
+        let written = tangents
+            .into_iter()
+            .zip(&outputs)
+            .zip(wanted)
+            .filter(|(_, wanted)| **wanted)
+            .map(|((tangent, y), _)| instantiate(tangent, *y))
+            .collect();
+        (written, outputs)
+    })
+}
+
+/// Binds the part of an operation over values, if something comes of it.
+pub(super) fn bind_known(op: Op, num_outputs: usize, x: &[Tensor], at: Loc) -> Tensors {
+    if num_outputs == 0 && !op.has_effect() { Tensors::new() } else { bind(op, x, at) }
+}
+
+/// Traces `f` over values of the first types and tangents of the second, a linear frame on top.
+/// `f` returns the results for the linear part, then those for the known part.
+pub(super) fn split_frames(
+    known_types: &[TensorType],
+    linear_types: &[TensorType],
+    at: Loc,
+    f: impl FnOnce(&[Tensor], &[Tensor]) -> (Vec<Tensor>, Vec<Tensor>),
+) -> Split {
+    let (traced, (linear, num_residuals)) =
+        trace_frame(FrameKind::Body, known_types, at, |known| {
+            let (linear, outputs) =
+                trace_frame(FrameKind::Linear, linear_types, at, |args| f(known, args));
+            let num_residuals = linear.captures.len();
+            let results = outputs.into_iter().chain(linear.captures).collect();
+            (results, (linear.program, num_residuals))
         });
-        let num_residuals = linear.captures.len();
-        let results = outputs.into_iter().chain(linear.captures).collect();
-        (results, (linear.program, num_residuals))
-    });
     debug_assert!(traced.captures.is_empty(), "a Program is closed");
     Split { known: traced.program, linear, num_residuals }
 }

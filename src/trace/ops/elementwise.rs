@@ -1,10 +1,11 @@
 //! Arithmetic, comparisons, and functions applied to each element.
 
+use std::any::TypeId;
 use std::ops;
 use std::panic::Location;
 
 use crate::error::Loc;
-use crate::trace::literal::{I4, Literal, U4};
+use crate::trace::literal::{Complex, I4, Literal, U4};
 use crate::trace::op::{BinaryOp, CompareOp, Op, UnaryOp, unary_ops};
 use crate::trace::ops::shape::{broadcast_pair, broadcast_to};
 use crate::trace::tensor::{Tensor, bind1, fail_op, function};
@@ -551,19 +552,25 @@ impl Tensor {
 
 /// Chooses by element: `on_true` where `predicate` holds, else `on_false`. All broadcast.
 ///
+/// A number takes the element type of a tensor on the other side. Two numbers give bool, i32, f32
+/// or c64: the first of them that holds both, as `jnp.where` does.
+///
 /// Both sides are computed. If the derivative of the side not chosen can be infinite or NaN,
 /// give that side harmless operands as well.
 #[track_caller]
 pub fn where_(predicate: Tensor, on_true: impl Operand, on_false: impl Operand) -> Tensor {
     let _scope = function("where");
-    // A literal takes the type of the other side.
-    let like = predicate.ty();
-    let float = TensorType::new(DType::F32, &like.shape);
     let (on_true, on_false) = match (as_tensor(on_true), as_tensor(on_false)) {
         (Some(t), Some(f)) => (t, f),
         (Some(t), None) => (t, on_false.to_tensor(&t.ty())),
         (None, Some(f)) => (on_true.to_tensor(&f.ty()), f),
-        (None, None) => (on_true.to_tensor(&float), on_false.to_tensor(&float)),
+        (None, None) => {
+            let dtypes = [literal_dtype(on_true), literal_dtype(on_false)];
+            let weak = [DType::C64, DType::F32, DType::I32, DType::Bool];
+            let dtype = weak.into_iter().find(|dtype| dtypes.contains(dtype));
+            let ty = TensorType::new(dtype.expect("one of these"), predicate.shape());
+            (on_true.to_tensor(&ty), on_false.to_tensor(&ty))
+        }
     };
     let (on_true, on_false) = broadcast_pair("where", on_true, on_false);
     let shape = super::broadcast_shapes("where", &[predicate.shape(), on_true.shape()]);
@@ -579,6 +586,20 @@ fn as_tensor<R: Operand>(operand: R) -> Option<Tensor> {
 }
 
 struct AnyOperand<R>(R);
+
+/// The element type of a Rust number by itself, as JAX's for a Python number of its kind.
+fn literal_dtype<R: Operand>(operand: R) -> DType {
+    let is = |kind: TypeId| kind == TypeId::of::<R>();
+    if is(TypeId::of::<bool>()) {
+        DType::Bool
+    } else if operand.integer().is_some() {
+        DType::I32
+    } else if is(TypeId::of::<Complex<f32>>()) || is(TypeId::of::<Complex<f64>>()) {
+        DType::C64
+    } else {
+        DType::F32
+    }
+}
 
 /// `log(e^a + e^b)`, without overflow; `-inf` with `-inf` gives `-inf`.
 #[track_caller]

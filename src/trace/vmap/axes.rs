@@ -1,6 +1,7 @@
 //! Mapped axes of [`vmap_with`](super::vmap_with), leaf by leaf.
 
-use crate::tree::{Path, Segment, path_of};
+use crate::trace::tensor::Tensor;
+use crate::tree::{Children, Path, Segment, Tree, path_of};
 
 /// Mapped axis of a tree's leaves. An axis given for a tree holds for all leaves below it, as with
 /// the prefix trees of `jax.vmap`; tuples convert to it: `(0, None)` maps the first axis of every
@@ -13,51 +14,94 @@ pub enum LeafAxes {
     Unmapped,
     /// By position, of a tuple, vector or array. There must be as many as children.
     Each(Vec<LeafAxes>),
-    /// By name, of a struct's fields or a map's keys. Fields and keys that are not named are
-    /// unmapped.
+    /// By name, of a struct's fields that hold tensors, or a map's keys. All must be named.
     Named(Vec<(&'static str, LeafAxes)>),
 }
 
 impl LeafAxes {
-    /// The axis of the leaf at `path`, if it is mapped.
-    ///
-    /// # Errors
-    /// If these axes have another structure than the tree.
-    pub(super) fn of(&self, path: &Path<'_>) -> Result<Option<isize>, String> {
-        let leaf = |path: &Path<'_>| path_of("argument", path);
+    /// Checks that a tree, called `root` in messages, has the structure of these axes down to where
+    /// one is given for all leaves.
+    pub(super) fn check<A: Tree<Tensor>>(&self, root: &str, tree: &A) -> Result<(), String> {
+        if let LeafAxes::All(_) | LeafAxes::Unmapped = self {
+            return Ok(());
+        }
+        let mut outcome = Ok(());
+        tree.visit_nodes(&Path::ROOT, &mut |path, children| {
+            if outcome.is_ok()
+                && let Some(axes) = self.below(path)
+            {
+                outcome = axes.check_node(path, children, root);
+            }
+        });
+        tree.visit_leaves(&Path::ROOT, &mut |path, _| {
+            if outcome.is_ok()
+                && let Some(LeafAxes::Each(_) | LeafAxes::Named(_)) = self.below(path)
+            {
+                let leaf = path_of(root, path);
+                outcome = Err(format!("several axes are given for {leaf}, which is one tensor"));
+            }
+        });
+        outcome
+    }
+
+    fn check_node(
+        &self,
+        path: &Path<'_>,
+        children: Children<'_>,
+        root: &str,
+    ) -> Result<(), String> {
+        let node = path_of(root, path);
+        match (self, children) {
+            (LeafAxes::All(_) | LeafAxes::Unmapped, _) => Ok(()),
+            (LeafAxes::Each(each), Children::Positions(count)) if each.len() == count => Ok(()),
+            (LeafAxes::Each(each), Children::Positions(count)) => Err(format!(
+                "{} axes are given for {node}, which has {count} parts; give one for each, or one \
+                 for all",
+                each.len()
+            )),
+            (LeafAxes::Named(named), Children::Names(names)) => {
+                let missing = names.iter().find(|name| !named.iter().any(|(n, _)| n == *name));
+                let unknown = named.iter().find(|(name, _)| !names.contains(name));
+                match (missing, unknown) {
+                    (_, Some((name, _))) => Err(format!(
+                        "an axis is given for `{name}`, which {node} does not have: its names are \
+                         {names:?}"
+                    )),
+                    (Some(name), None) => Err(format!("no axis is given for `{name}` of {node}")),
+                    (None, None) => Ok(()),
+                }
+            }
+            (LeafAxes::Each(_), Children::Names(_)) => {
+                Err(format!("axes by position are given for {node}, whose parts have names"))
+            }
+            (LeafAxes::Named(_), Children::Positions(_)) => {
+                Err(format!("axes by name are given for {node}, whose parts have positions"))
+            }
+        }
+    }
+
+    /// The axes given for the node at `path` alone or for all around it; `None` if it has none.
+    fn below(&self, path: &Path<'_>) -> Option<&LeafAxes> {
         let mut axes = self;
         for segment in path.segments() {
             axes = match (axes, segment) {
                 (LeafAxes::All(_) | LeafAxes::Unmapped, _) => break,
-                (LeafAxes::Each(each), Segment::Index(i)) => each.get(i).ok_or_else(|| {
-                    format!("{} axes are given, and there is a leaf at {}", each.len(), leaf(path))
-                })?,
+                (LeafAxes::Each(each), Segment::Index(i)) => each.get(i)?,
                 (LeafAxes::Named(named), Segment::Field(name) | Segment::Key(name)) => {
-                    match named.iter().find(|(there, _)| *there == name) {
-                        Some((_, axes)) => axes,
-                        None => return Ok(None),
-                    }
+                    &named.iter().find(|(there, _)| *there == name)?.1
                 }
-                (LeafAxes::Each(_), Segment::Field(_) | Segment::Key(_)) => {
-                    return Err(format!(
-                        "axes by position are given for {}, which has a name",
-                        leaf(path)
-                    ));
-                }
-                (LeafAxes::Named(_), Segment::Index(_)) => {
-                    return Err(format!(
-                        "axes by name are given for {}, which has a position",
-                        leaf(path)
-                    ));
-                }
+                (LeafAxes::Each(_), Segment::Field(_) | Segment::Key(_))
+                | (LeafAxes::Named(_), Segment::Index(_)) => return None,
             };
         }
-        match axes {
-            LeafAxes::All(axis) => Ok(Some(*axis)),
-            LeafAxes::Unmapped => Ok(None),
-            LeafAxes::Each(_) | LeafAxes::Named(_) => {
-                Err(format!("several axes are given for {}, which is one tensor", leaf(path)))
-            }
+        Some(axes)
+    }
+
+    /// The axis of the leaf at `path` of a tree that was checked, if it is mapped.
+    pub(super) fn of(&self, path: &Path<'_>) -> Option<isize> {
+        match self.below(path) {
+            Some(LeafAxes::All(axis)) => Some(*axis),
+            Some(LeafAxes::Unmapped | LeafAxes::Each(_) | LeafAxes::Named(_)) | None => None,
         }
     }
 }
