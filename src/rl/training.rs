@@ -31,6 +31,7 @@ pub mod spaces;
 pub mod support;
 pub mod trainer;
 pub mod truncation;
+mod trust;
 
 pub use algorithm::Algorithm;
 pub use episodes::{EpisodeRecord, EpisodeStats};

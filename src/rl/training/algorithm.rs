@@ -22,6 +22,7 @@ use crate::rl::options::{ENV_TIMEOUT, RunOptions};
 use crate::rl::policy::Policy;
 use crate::rl::saved::{CHECKPOINT, MODEL, Origin, checkpoint_in, ensure_same_settings, settings};
 use crate::rl::training::env_options::EnvOptions;
+use crate::rl::training::trust;
 use crate::rl::{EnvSupport, Summary, flags, memory, ranges};
 use crate::runtime::RuntimeOptions;
 
@@ -251,6 +252,7 @@ fn parse_with<A: Algorithm>(
     let saved = origin.flags();
     let resumed = parse([name].into_iter().chain(&saved).chain(given).cloned().collect())?;
     origin.expect_settings_of(&resumed, &path).map_err(refused)?;
+    trust::ensure_resume_trusted(&resumed, &parsed, &path).map_err(refused)?;
     Ok(resumed)
 }
 
@@ -345,6 +347,7 @@ fn saved_settings<A: Algorithm>(path: &Path, origin: &Origin) -> Result<A> {
     let args: A = flags::parse_from(words)
         .map_err(|error| Error::Argument(format!("the settings in {}: {error}", path.display())))?;
     origin.expect_settings_of(&args, path)?;
+    trust::ensure_trusted(&args, path, origin.is_trusted())?;
     check(&args)?;
     Ok(args)
 }

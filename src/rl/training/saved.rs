@@ -49,6 +49,9 @@ pub struct Origin {
     /// Progress of the run; `None` for a model.
     #[serde(default)]
     pub place: Option<Place>,
+    /// True if the user permits the Python code that the settings name; no file sets it.
+    #[serde(skip)]
+    is_trusted: bool,
 }
 
 /// Progress of a run between two calls of its program.
@@ -84,6 +87,7 @@ impl Origin {
             algorithm: algorithm.to_string(),
             settings: settings(args)?,
             place,
+            is_trusted: false,
         })
     }
 
@@ -115,6 +119,16 @@ impl Origin {
             )));
         }
         Ok(origin)
+    }
+
+    /// Returns the metadata with the user's decision on the Python code that the settings name.
+    pub(in crate::rl) fn with_trust(self, is_trusted: bool) -> Origin {
+        Origin { is_trusted, ..self }
+    }
+
+    /// Returns true if the user permits the Python code that the settings name.
+    pub(in crate::rl) fn is_trusted(&self) -> bool {
+        self.is_trusted
     }
 
     /// Checks that `algorithm` saved the file.

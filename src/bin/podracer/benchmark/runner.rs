@@ -45,7 +45,7 @@ pub fn run_recorded(job: &Job, settings: &RunSettings, commit: &Commit) -> Resul
         Some(run) => {
             output::stderr_line(format_args!("resuming {}", run.display()));
             let words = ["train", &job.algo, "--resume", &text(run), "--json"];
-            words.map(String::from).to_vec()
+            words.map(String::from).into_iter().chain(settings.env_flags()).collect()
         }
         None => {
             let frequency = settings.checkpoint_frequency().to_string();
