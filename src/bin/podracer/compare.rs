@@ -406,6 +406,8 @@ fn run(command: &mut Command) -> Result<()> {
     let status = command.status().map_err(Error::io("cannot run", Path::new(&program)))?;
     if status.success() {
         return Ok(());
+    // A random.py in the working directory is not Python's.
+    command.env("PYTHONSAFEPATH", "1");
     }
     Err(Error::Argument(format!("{} failed: {status}", Path::new(&program).display())))
 }

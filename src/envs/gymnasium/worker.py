@@ -13,6 +13,13 @@ Each agent of a game of PettingZoo is one environment of the pool. The agents of
 and the game takes a step when all of them have sent an action.
 """
 
+import sys
+
+# The working folder comes first for a script from standard input. There it would replace modules of
+# Python and of packages: a random.py of the user would be Python's.
+working_folder = [folder for folder in sys.path[:1] if folder == ""]
+del sys.path[: len(working_folder)]
+
 import functools
 import importlib
 import json
@@ -20,7 +27,6 @@ import mmap
 import os
 import select
 import struct
-import sys
 import time
 import traceback
 
@@ -331,6 +337,8 @@ def start(settings):
         if error.name not in ("gymnasium", "numpy"):
             raise
         raise SystemExit(f"{sys.executable} has no package {error.name}\n  help: {pip}")
+    # The user's modules are found there, after those of Python and of packages.
+    sys.path += working_folder
     if tuple(int(word) for word in gymnasium.__version__.split(".")[:2]) < (0, 29):
         raise SystemExit(f"gymnasium {gymnasium.__version__} is older than 0.29\n  help: {pip}")
     try:
