@@ -270,10 +270,11 @@ fn with_vector_defaults(
     let shows_vectors = |id: String| {
         let peek = |name| flags::peek_in(words.clone(), name);
         let (kwargs, wrappers) = (peek("env-kwargs"), peek("env-wrappers"));
+        let timeout = peek("env-timeout").and_then(|seconds| seconds.parse().ok());
         let options = EnvOptions {
             kwargs: kwargs.as_deref(),
             wrappers: wrappers.as_deref(),
-            timeout: ENV_TIMEOUT,
+            timeout: timeout.unwrap_or(ENV_TIMEOUT),
         };
         // Parsing reports errors of the options.
         options.set(&id).is_ok()
