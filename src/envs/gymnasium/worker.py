@@ -461,7 +461,11 @@ class Server:
                     elif command == RENDER:
                         write_message(b"R", render(self.envs[k]))
                 except BaseException as error:
-                    failures.append([names[k], describe(error)])
+                    failed = [game for game in self.games if game.stepping]
+                    for game in failed:
+                        game.stepping = False
+                    text = describe(error)
+                    failures += [[name, text] for name in (failed[0].names if failed else [names[k]])]
 
 
 class Requests:
@@ -543,6 +547,8 @@ class Game:
         self.missing, self.ends = set(range(len(names))), [0] * len(names)
         # Number of resets of the game, and its value at the last reset of each agent.
         self.episode, self.episodes = 0, [0] * len(names)
+        # True while the game takes a step, whose error is that of all agents.
+        self.stepping = False
 
     def start(self, seed):
         self.obs, _ = self.env.reset(seed=seed)
@@ -572,6 +578,12 @@ class Game:
         if self.missing:
             return
         self.missing = set(range(len(self.names)))
+        self.stepping = True
+        self.step_all(reset)
+        self.stepping = False
+
+    def step_all(self, reset):
+        """Steps the game with the actions of its agents."""
         live = set(self.env.agents)
         actions = {name: take() for name, take in zip(self.agents, self.takers) if name in live}
         results = self.env.step(actions)
