@@ -50,6 +50,9 @@ pub(super) trait ParallelEnv: Send {
     fn restore(&mut self, state: &[u8]) -> Result<()>;
 }
 
+/// Result of a step for one agent: the outcome and the observation, or the error of the game.
+type Kept = Result<(StepOutcome, Vec<u8>), String>;
+
 /// One game with the calls of its agents.
 struct Game {
     env: Box<dyn ParallelEnv>,
@@ -58,7 +61,7 @@ struct Game {
     /// Agents that have not received the results of the last step.
     unread: Vec<bool>,
     /// Unread results of a step after which another agent has started the next episode.
-    kept: Vec<Option<Result<(StepOutcome, Vec<u8>), String>>>,
+    kept: Vec<Option<Kept>>,
     /// Error of the last step.
     failure: Option<String>,
     /// Number of resets.
