@@ -1,9 +1,12 @@
 //! `podracer doctor`: the components found, their paths and versions, and the remedies for missing
 //! ones.
 
+use std::ffi::CString;
 use std::fmt;
+use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::files::private::only_ours;
 use crate::lower::cache::{Cache, CacheStatus};
 use crate::lower::pjrt::Plugin;
 use crate::native::checksum::Checksums;
@@ -114,9 +117,14 @@ impl Check {
 fn home(settings: &Settings) -> Check {
     let home = &settings.home;
     let detail = match home.metadata() {
-        Ok(metadata) if metadata.is_dir() && !metadata.permissions().readonly() => {
-            home.display().to_string()
-        }
+        Ok(metadata) if metadata.is_dir() && is_writable(home) => match only_ours(&metadata) {
+            Ok(()) => home.display().to_string(),
+            Err(reason) => {
+                let detail = format!("{}: {reason}", home.display());
+                let fix = "make it a folder that you own and only you can write to: chmod go-w";
+                return Check { fix: Some(fix.into()), ..Check::ok("folder", detail) };
+            }
+        },
         Ok(_) => {
             return Check {
                 name: "folder".into(),
@@ -128,6 +136,14 @@ fn home(settings: &Settings) -> Check {
         Err(_) => format!("{} (made when it is needed)", home.display()),
     };
     Check::ok("folder", detail)
+}
+
+/// Returns true if this process may create files in the folder.
+fn is_writable(folder: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = CString::new(folder.as_os_str().as_bytes()) else { return false };
+    // SAFETY: the path ends with a zero and outlives the call.
+    unsafe { libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) == 0 }
 }
 
 fn python(settings: &Settings) -> Check {

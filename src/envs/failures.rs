@@ -10,7 +10,8 @@ pub enum OnError {
     Stop,
     /// Its episode is truncated at that step and the other environments continue. The failed step
     /// counts as not taken: its reward is 0 and its observation ([`final_obs`], if the pool resets
-    /// in the same step) is the previous one. [`EnvPool::take_failures`] returns the errors.
+    /// in the same step) is the previous one. [`EnvPool::take_failures`] returns the errors. A failed
+    /// step of a game of several agents truncates the episodes of all of them.
     ///
     /// Keeps a copy of each environment's last observation. An error of a reset and any panic still
     /// end the pool.

@@ -123,15 +123,15 @@ pub(super) fn spec(id: &str) -> Result<(EnvSpec, usize)> {
 
 fn spec_with(id: &str, options: &GymnasiumOptions) -> Result<(EnvSpec, usize)> {
     // Specifications do not depend on the time-out.
-    let options = GymnasiumOptions { timeout: Duration::ZERO, ..options.clone() };
+    let key = GymnasiumOptions { timeout: Duration::ZERO, ..options.clone() };
     // Locked throughout: other threads that ask for the same wait instead of starting Python.
     let mut known = SPECS.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = known.iter().find(|(name, with, ..)| name == id && *with == options);
+    let found = known.iter().find(|(name, with, ..)| name == id && *with == key);
     if let Some((.., spec, num_agents)) = found {
         return Ok((spec.clone(), *num_agents));
     }
-    let (spec, num_agents) = Group::describe(id, &options)?;
-    known.push((id.to_string(), options, spec.clone(), num_agents));
+    let (spec, num_agents) = Group::describe(id, options)?;
+    known.push((id.to_string(), key, spec.clone(), num_agents));
     Ok((spec, num_agents))
 }
 

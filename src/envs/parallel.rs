@@ -50,6 +50,9 @@ pub(super) trait ParallelEnv: Send {
     fn restore(&mut self, state: &[u8]) -> Result<()>;
 }
 
+/// Result of a step for one agent: the outcome and the observation, or the error of the game.
+type Kept = Result<(StepOutcome, Vec<u8>), String>;
+
 /// One game with the calls of its agents.
 struct Game {
     env: Box<dyn ParallelEnv>,
@@ -58,7 +61,7 @@ struct Game {
     /// Agents that have not received the results of the last step.
     unread: Vec<bool>,
     /// Unread results of a step after which another agent has started the next episode.
-    kept: Vec<Option<(StepOutcome, Vec<u8>)>>,
+    kept: Vec<Option<Kept>>,
     /// Error of the last step.
     failure: Option<String>,
     /// Number of resets.
@@ -94,11 +97,15 @@ impl Game {
     fn reset(&mut self, rng: &mut EnvRng, obs_bytes: usize) -> Result<()> {
         for agent in 0..self.unread.len() {
             if std::mem::take(&mut self.unread[agent]) {
-                let mut obs = vec![0; obs_bytes];
-                self.env.observe(agent, ObsMut(&mut obs));
-                self.kept[agent] = Some((self.env.outcome(agent), obs));
+                let result = || {
+                    let mut obs = vec![0; obs_bytes];
+                    self.env.observe(agent, ObsMut(&mut obs));
+                    (self.env.outcome(agent), obs)
+                };
+                self.kept[agent] = Some(self.failure.clone().map_or_else(|| Ok(result()), Err));
             }
         }
+        self.failure = None;
         self.env.reset(rng)?;
         self.episode += 1;
         Ok(())
@@ -214,7 +221,8 @@ impl Env for Agent {
         obs: ObsMut<'_>,
     ) -> Result<StepOutcome> {
         let (mut game, agent) = (self.games.game(self.index), self.agent());
-        if let Some((outcome, last)) = game.kept[agent].take() {
+        if let Some(kept) = game.kept[agent].take() {
+            let (outcome, last) = kept.map_err(|failure| self.error(&failure))?;
             obs.0.copy_from_slice(&last);
             return Ok(outcome);
         }
@@ -256,6 +264,7 @@ impl Env for Agent {
         game.actions[agent] = None;
         game.unread[agent] = false;
         game.kept[agent] = None;
+        game.failure = None;
         // All agents are in the same episode.
         let episode = game.episode;
         game.agent_episodes.fill(episode);
@@ -305,4 +314,80 @@ pub(super) fn check_agents(id: &str, num_agents: usize, options: &PoolOptions) -
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envs::OnError;
+    use crate::spaces::Space;
+
+    /// Two agents, whose third step fails.
+    struct Faulty(u32);
+
+    impl ParallelEnv for Faulty {
+        fn spec(&self) -> EnvSpec {
+            EnvSpec {
+                id: "Faulty".into(),
+                observation: Space::f32([1], 0.0, f64::INFINITY),
+                action: Space::Discrete { n: 2 },
+                max_episode_steps: None,
+                reward_threshold: None,
+            }
+        }
+
+        fn num_agents(&self) -> usize {
+            2
+        }
+
+        fn reset(&mut self, _: &mut EnvRng) -> Result<()> {
+            self.0 = 0;
+            Ok(())
+        }
+
+        fn step(&mut self, _: &[usize]) -> Result<()> {
+            self.0 += 1;
+            match self.0 {
+                3 => Err(Error::Env("the ball is lost".into())),
+                _ => Ok(()),
+            }
+        }
+
+        fn outcome(&self, _: usize) -> StepOutcome {
+            StepOutcome::new(1.0, false)
+        }
+
+        fn observe(&self, _: usize, mut obs: ObsMut<'_>) {
+            obs.write(&[self.0 as f32]);
+        }
+
+        fn render(&self) -> Option<Frame> {
+            None
+        }
+
+        fn save(&self) -> Result<Vec<u8>> {
+            Ok(Vec::new())
+        }
+
+        fn restore(&mut self, _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_failed_step_truncates_the_episodes_of_all_agents() {
+        let on_error = OnError::Truncate;
+        let options = PoolOptions { num_envs: 4, num_threads: 2, on_error, ..Default::default() };
+        let mut pool = pool(|| Ok(Box::new(Faulty(0))), options).unwrap();
+        pool.reset().unwrap();
+        for _ in 0..2 {
+            pool.step(&[0; 4]).unwrap();
+        }
+        let batch = pool.step(&[0; 4]).unwrap();
+        assert_eq!((batch.truncated(), batch.reward()), (&[true; 4][..], &[0.0; 4][..]));
+        let envs: Vec<usize> = pool.take_failures().iter().map(|failure| failure.env_id).collect();
+        assert_eq!(envs, [0, 1, 2, 3]);
+        let batch = pool.step(&[0; 4]).unwrap();
+        assert_eq!((batch.obs::<f32>(), batch.reward()), (&[1.0; 4][..], &[1.0; 4][..]));
+    }
 }

@@ -625,60 +625,71 @@ impl EnvPool {
         let obs_bytes = filling.obs_bytes();
         let (obs, final_obs) = filling.all();
         let final_bytes = if final_obs.is_empty() { 0 } else { obs_bytes };
-        // One guard for all rows: `current` is the failing environment after a panic.
-        let mut current = 0;
-        let outcome = guard(|| {
-            for Pending { env, row, task, .. } in self.pending.iter().take(count) {
-                current = *env;
-                let slot = self.slots[*env].as_mut().expect("nothing is with a worker");
-                let obs = &mut obs[row * obs_bytes..][..obs_bytes];
-                slot.run(*task, obs, &mut final_obs[row * final_bytes..][..final_bytes])?;
-            }
-            Ok(())
-        });
-        if let Err(problem) = outcome {
-            return Err(self.fail(current, &problem));
+        // One guard for all rows up to a failure. The environments after it are stepped too, as by
+        // threads, so that results do not depend on the number of threads. Processes that hang are not
+        // waited for one after the other.
+        let (mut done, mut failed) = (0, Vec::new());
+        while done < count && (failed.is_empty() || self.backend.is_none()) {
+            let outcome = guard(|| {
+                for Pending { env, row, task, .. } in self.pending.range(done..count) {
+                    done += 1;
+                    let slot = self.slots[*env].as_mut().expect("nothing is with a worker");
+                    let obs = &mut obs[row * obs_bytes..][..obs_bytes];
+                    slot.run(*task, obs, &mut final_obs[row * final_bytes..][..final_bytes])?;
+                }
+                Ok(())
+            });
+            let Pending { env, row, .. } = self.pending[done - 1];
+            failed.extend(outcome.err().map(|problem| (row, env, problem)));
         }
-        for Pending { env, row, .. } in self.pending.drain(..count) {
+        for (k, Pending { env, row, .. }) in self.pending.drain(..count).enumerate() {
+            self.busy[env] = false;
+            if k >= done || failed.iter().any(|(other, ..)| *other == row) {
+                continue;
+            }
             let slot = self.slots[env].as_mut().expect("nothing is with a worker");
             store(filling, &mut self.finished, row, slot);
             slot.failure.take().into_iter().for_each(|f| self.failures.push(f));
-            self.busy[env] = false;
         }
-        match began {
-            Some(began) => self.probed(began.elapsed()),
-            None => Ok(()),
+        // The first row that failed, as with threads.
+        if let Some((_, env, problem)) = failed.into_iter().min_by_key(|(row, ..)| *row) {
+            return Err(self.fail(env, &problem));
         }
-    }
-
-    /// Records the cost of a batch; after enough batches, chooses the number of threads.
-    fn probed(&mut self, cost: Duration) -> Result<()> {
-        let Engine::Inline(Some(probe)) = &mut self.engine else { return Ok(()) };
-        probe.batches += 1;
-        probe.fastest = probe.fastest.min(cost);
-        if probe.batches < PROBES {
-            return Ok(());
+        if let Some(began) = began {
+            self.probed(began.elapsed());
         }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let size = self.options.batch_size;
-        let Some(count) = threads_for(probe.fastest, size, cores, self.is_synchronous()) else {
-            self.engine = Engine::Inline(None);
-            return Ok(());
-        };
-        self.engine = Engine::Threads(start(&self.spec.id, count, &self.options)?);
-        self.dispatch();
         Ok(())
     }
 
-    /// Waits for the environments in flight and discards their results.
-    fn abandon(&mut self) -> Result<()> {
-        if matches!(self.engine, Engine::Inline(_)) {
-            self.pending.clear();
-            self.busy.fill(false);
+    /// Records the cost of a batch; after enough batches, chooses the number of threads.
+    fn probed(&mut self, cost: Duration) {
+        let Engine::Inline(Some(probe)) = &mut self.engine else { return };
+        probe.batches += 1;
+        probe.fastest = probe.fastest.min(cost);
+        if probe.batches < PROBES {
+            return;
         }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let size = self.options.batch_size;
+        let count = threads_for(probe.fastest, size, cores, self.is_synchronous());
+        // The steps of this batch are taken: where no thread can be started, the caller goes on alone.
+        self.engine = count
+            .and_then(|count| start(&self.spec.id, count, &self.options).ok())
+            .map_or(Engine::Inline(None), Engine::Threads);
+        self.dispatch();
+    }
+
+    /// Takes the steps that were sent and not received, and discards their batches. Without threads the
+    /// caller takes them now, so that the environments are in the same state as with threads.
+    fn abandon(&mut self) -> Result<()> {
         while let Some(block) = self.blocks.front() {
-            if matches!(self.engine, Engine::Threads(_)) {
-                self.receive(block.assigned)?;
+            let assigned = block.assigned;
+            // Agents of a game take a step together: the last ones may have no action.
+            if self.backend.is_some() && assigned < self.options.batch_size {
+                self.pending.clear();
+                self.busy.fill(false);
+            } else {
+                self.receive(assigned)?;
             }
             self.blocks.pop_front();
             self.blocks_done += 1;

@@ -168,7 +168,7 @@ pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
 }
 
 /// Refuses a file that another user owns or may write.
-fn only_ours(metadata: &Metadata) -> Result<(), String> {
+pub(crate) fn only_ours(metadata: &Metadata) -> Result<(), String> {
     let user = user();
     if metadata.uid() != user {
         return Err(format!("user {} owns it, and this process is user {user}", metadata.uid()));

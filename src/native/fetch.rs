@@ -125,6 +125,8 @@ impl Settings {
         Command::new(python)
             .args(arguments)
             .env("PATH", &self.path)
+            // A random.py in the working directory is not Python's.
+            .env("PYTHONSAFEPATH", "1")
             .stdin(Stdio::null())
             .output()
             .map_err(|source| Error::Native {

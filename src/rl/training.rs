@@ -31,10 +31,12 @@ pub mod spaces;
 pub mod support;
 pub mod trainer;
 pub mod truncation;
+mod trust;
 
 pub use algorithm::Algorithm;
 pub use episodes::{EpisodeRecord, EpisodeStats};
 pub use evaluation::{Evaluation, PolicyOutput};
+pub use lock::{is_at, open_locked};
 pub use minibatch::{explained_variance, gather_minibatch, merge_time_and_env};
 pub use options::{ComputeDtype, ImageNetwork, OnWriteError, RunOptions};
 pub use policy::{Policy, PolicyResults};

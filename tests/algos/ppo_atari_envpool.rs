@@ -118,3 +118,15 @@ fn settings_out_of_range_are_refused() {
     // Refused settings leave no run folder behind.
     assert_eq!(std::fs::read_dir(runs.path()).unwrap().count(), 0);
 }
+
+/// Many environments are still being reset when the host takes over the pool.
+#[test]
+fn rollouts_on_the_host_wait_for_the_reset_of_the_environments() {
+    let runs = tempfile::tempdir().unwrap();
+    let flags = ["--rollout", "host", "--num-envs", "32", "--num-steps", "2"];
+    let args = args(runs.path(), &[&flags[..], &["--total-timesteps", "64"]].concat());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(train(&args).map(|summary| summary.global_step)));
+    let trained = receiver.recv_timeout(std::time::Duration::from_secs(300));
+    assert_eq!(trained.expect("no deadlock").unwrap(), 64);
+}

@@ -286,6 +286,8 @@ fn flags_that_do_not_fit_together_are_refused() {
         ("benchmark --algos ppo --env-ids CartPole-v1 --resume", "--results"),
         ("benchmark --queue q --results r --algos ppo", "--queue"),
         ("benchmark --write-docs x --results r", "--write-docs"),
+        ("benchmark --algos ppo --env-ids CartPole-v1 --slurm s --results r", "--slurm"),
+        ("benchmark --queue q --slurm s --results r", "--slurm"),
     ] {
         let (status, _, err) = run(podracer(&words.split(' ').collect::<Vec<_>>()));
         assert!(status == 2 && err.contains(part), "{words}: {err}");

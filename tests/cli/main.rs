@@ -12,6 +12,7 @@ mod signals;
 mod statistics;
 mod sweep;
 mod track;
+mod trust;
 mod tune;
 
 use std::fs;

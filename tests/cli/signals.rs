@@ -1,6 +1,8 @@
 //! SIGTERM ends a run of any kind as its end does, with a checkpoint if asked for.
 
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::{ENDLESS, Running, podracer, run_dir};
 
@@ -53,4 +55,38 @@ fn in_the_middle_of_a_rollout() {
     assert_eq!(status, Some(0), "{err}");
     assert!(!err.contains("step 4000000/"), "{err}");
     assert!(!run_dir(runs.path()).join("checkpoint.safetensors").exists(), "{err}");
+}
+
+/// The lock of a run below `folder`.
+fn lock_below(folder: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    entries.into_iter().find_map(|path| match path.is_dir() {
+        true => lock_below(&path),
+        false => path.ends_with("run.lock").then_some(path),
+    })
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_killed_comparison_leaves_no_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = podracer(&["compare", "--algos", "dqn", "--seconds", "1000"]);
+    command.env("TMPDIR", folder.path());
+    let mut running = Running::start(command);
+    let lock = loop {
+        assert!(running.child.try_wait().unwrap().is_none(), "{}", running.end().1);
+        match lock_below(folder.path()) {
+            Some(lock) => break lock,
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let file = fs::File::options().write(true).open(lock).unwrap();
+    running.signal("KILL");
+    assert_eq!(running.end().0, None);
+    // The system releases the lock when the run has ended.
+    let began = Instant::now();
+    while file.try_lock().is_err() {
+        assert!(began.elapsed() < Duration::from_secs(20), "the run goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -171,6 +171,29 @@ fn doctor_fails_where_something_is_missing() {
 }
 
 #[test]
+fn doctor_says_that_others_can_write_to_the_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    fs::create_dir(&home).unwrap();
+    for (mode, is_shared) in [(0o755, false), (0o775, true), (0o757, true)] {
+        fs::set_permissions(&home, fs::Permissions::from_mode(mode)).unwrap();
+        let mut command = isolated(dir.path(), &["doctor"]);
+        command.env("PODRACER_HOME", &home);
+        let out = run(command).1;
+        assert_eq!(out.contains("other users may write to it"), is_shared, "{mode:o}: {out}");
+    }
+}
+
+#[test]
+fn pip_imports_no_module_of_the_working_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    python3(dir.path(), "echo \"$PYTHONSAFEPATH\" > \"$HOME/safe\"\nexit 1");
+    let (status, _, err) = run(isolated(dir.path(), &["fetch", "xla-cpu"]));
+    assert_eq!(status, 1, "{err}");
+    assert_eq!(fs::read_to_string(dir.path().join("safe")).unwrap(), "1\n");
+}
+
+#[test]
 fn wrong_requests_are_errors() {
     let (status, out, err) = run(podracer(&["fetch", "nothing"]));
     assert_eq!((status, out.as_str()), (1, ""));

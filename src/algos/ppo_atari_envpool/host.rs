@@ -4,7 +4,7 @@
 use super::{Agent, Args, EnvState, Rollout, Samples, make_samples};
 use crate::envs::XlaPool;
 use crate::error::Result;
-use crate::jit::{Jit, jit};
+use crate::jit::{Jit, effects_barrier, jit};
 use crate::rl::{EpisodeRecord, bootstrap_truncated_batch};
 use crate::tree::Tree;
 use crate::{Array, Key, Tensor};
@@ -97,6 +97,8 @@ impl<'a> HostRollout<'a> {
     ) -> Result<(EnvState<Array>, Vec<EpisodeRecord>, Samples<Array>)> {
         let EnvState { handle, mut obs, mut key } = env_state;
         let Args { num_envs, num_steps, gamma, .. } = *self.args;
+        // The program that reset the environments may still wait for the pool.
+        effects_barrier()?;
         let mut pool = envs.pool(0);
         let (mut columns, mut episodes) = (Columns::default(), Vec::new());
         for step in 0..num_steps {

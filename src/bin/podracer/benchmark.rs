@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::thread;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use podracer::algos::registry;
 use podracer::error::{Error, Result};
 use podracer::output;
@@ -27,7 +27,9 @@ use results::{Record, ResultsFile, RunRecord};
 
 use super::run_sets;
 
+// A Slurm job trains and prints its result; it adds no line to a results file.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("record").args(["results", "slurm"]))]
 pub struct Settings {
     /// Algorithms, separated by commas
     #[arg(long, value_delimiter = ',',
@@ -45,7 +47,7 @@ pub struct Settings {
     start_seed: u64,
     /// File of the runs to do, in order, in place of algorithms and environments: JSON lines of
     /// algorithm, env_id, seeds, flags and hours
-    #[arg(long, requires = "results",
+    #[arg(long, requires = "record",
           conflicts_with_all = ["algos", "env_ids", "num_seeds", "start_seed"])]
     queue: Option<PathBuf>,
     /// File to which each finished run is added as a line of JSON; runs then write checkpoints
@@ -57,7 +59,8 @@ pub struct Settings {
     /// Runs at the same time; 0 only prints what would be run
     #[arg(long, default_value_t = 1)]
     workers: usize,
-    /// Write a script that runs them as an array of Slurm jobs, and run nothing here
+    /// Write a script that runs them as an array of Slurm jobs, and run nothing here; the jobs print
+    /// their results and write no results file
     #[arg(long)]
     slurm: Option<PathBuf>,
     /// Write the tables of DOCS/results.md and the figures in DOCS/figures/results from the files in

@@ -16,6 +16,7 @@ use podracer::output;
 use podracer::rl::tensorboard::{Value, read_events};
 
 use super::benchmark::machine;
+use super::benchmark::runner::ends_with_this_process;
 use super::canvas::{self, Chart, Problem};
 
 #[derive(Debug, Args)]
@@ -281,16 +282,17 @@ fn ours(task: &Task, way: usize, settings: &Settings) -> Result<f64> {
     let _ = fs::remove_dir_all(&runs);
     let mode: &[&str] = if way == 0 { &["--mode", "eager"] } else { &["--mode", "jit"] };
     let calls = task.by_update.filter(|_| way == 1).unwrap_or_default();
-    let child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(["train", task.algo, "--env-id", task.env_id, "--json", "--runs-dir"])
         .arg(&runs)
         .args(["--total-timesteps", "1000000000"])
         .args([task.flags, mode, calls].concat())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(Error::io("cannot run", "this program"))?;
+        .stderr(Stdio::piped());
+    ends_with_this_process(&mut command);
+    let child = command.spawn().map_err(Error::io("cannot run", "this program"))?;
     let mut running = Running(child);
     let started = Instant::now();
     let speed = loop {
@@ -351,7 +353,9 @@ fn theirs(task: &Task, peer: &Peer, python: Option<&Path>, settings: &Settings) 
     let watcher = folder.join("watch_sps.py");
     fs::write(&watcher, include_str!("../../../benches/peers/watch_sps.py"))
         .map_err(Error::io("cannot write", &watcher))?;
-    let output = Command::new(python)
+    let mut command = Command::new(python);
+    ends_with_this_process(&mut command);
+    let output = command
         .arg("watch_sps.py")
         .args([settings.burnin, settings.seconds].map(|seconds| seconds.to_string()))
         .args([peer.script, "--env-id", peer.env_id.unwrap_or(task.env_id)])
@@ -402,6 +406,8 @@ fn install(folder: &Path) -> Result<PathBuf> {
 }
 
 fn run(command: &mut Command) -> Result<()> {
+    // A random.py in the working directory is not Python's.
+    command.env("PYTHONSAFEPATH", "1");
     let program = command.get_program().to_os_string();
     let status = command.status().map_err(Error::io("cannot run", Path::new(&program)))?;
     if status.success() {

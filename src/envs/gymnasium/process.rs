@@ -130,13 +130,39 @@ impl Process {
     }
 
     fn deliver(&mut self) {
-        if let Some(pipe) = &mut self.requests
-            && pipe.write_all(&self.queue).is_err()
-        {
+        match self.write_queue() {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                self.end(&error.to_string());
+            }
             // The process ended, which the next wait reports.
-            self.requests = None;
+            Err(_) => self.requests = None,
         }
         self.queue.clear();
+    }
+
+    /// Writes the queue to the pipe. A full pipe is waited for as long as for a reply.
+    fn write_queue(&mut self) -> io::Result<()> {
+        let Some(pipe) = &mut self.requests else { return Ok(()) };
+        let (mut rest, mut began) = (&self.queue[..], Instant::now());
+        while !rest.is_empty() {
+            match pipe.write(rest) {
+                Ok(written) => (rest, began) = (&rest[written..], Instant::now()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    wait_for(pipe.as_raw_fd(), libc::POLLOUT, POLL_MILLIS)?;
+                    if !matches!(self.child.try_wait(), Ok(None)) {
+                        return Err(error);
+                    }
+                    if let Some(timeout) = self.timeout.filter(|limit| began.elapsed() >= *limit) {
+                        let problem = format!("it read no request for {timeout:?}");
+                        return Err(io::Error::new(io::ErrorKind::TimedOut, problem));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the reply to the request of `ticket`, and returns the error of environment `env`.
@@ -182,7 +208,8 @@ impl Process {
         let mut status = None;
         loop {
             // A process that ended has written all that it will.
-            match readable(&self.replies, if status.is_some() { 0 } else { POLL_MILLIS }) {
+            let millis = if status.is_some() { 0 } else { POLL_MILLIS };
+            match wait_for(self.replies.as_raw_fd(), libc::POLLIN, millis) {
                 Ok(true) => break,
                 Ok(false) => {}
                 Err(error) => return Err(self.end(&format!("the pipe from it failed: {error}"))),
@@ -290,9 +317,9 @@ impl Reply {
     }
 }
 
-/// Waits until a pipe can be read; returns false after `millis` milliseconds or at a signal.
-fn readable(pipe: &PipeReader, millis: i32) -> io::Result<bool> {
-    let mut poll = libc::pollfd { fd: pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+/// Waits until a pipe has these events; returns false after `millis` milliseconds or at a signal.
+fn wait_for(pipe: RawFd, events: libc::c_short, millis: i32) -> io::Result<bool> {
+    let mut poll = libc::pollfd { fd: pipe, events, revents: 0 };
     // SAFETY: one valid element, as the count says.
     let ready = unsafe { libc::poll(&mut poll, 1, millis) };
     match ready {
@@ -316,6 +343,10 @@ fn ended(status: std::process::ExitStatus) -> String {
 fn spawn(id: &str, python: &OsStr, shared: RawFd) -> io::Result<(Child, PipeWriter, PipeReader)> {
     let (their_requests, requests) = io::pipe()?;
     let (replies, their_replies) = io::pipe()?;
+    // SAFETY: the call takes numbers only. The process reads from the other end, which stays blocking.
+    if unsafe { libc::fcntl(requests.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
     let inherited = [their_requests.as_raw_fd(), their_replies.as_raw_fd(), shared];
     let mut command = Command::new(python);
     command.arg("-").args(inherited.map(|fd| fd.to_string()));

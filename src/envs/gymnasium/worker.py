@@ -13,6 +13,13 @@ Each agent of a game of PettingZoo is one environment of the pool. The agents of
 and the game takes a step when all of them have sent an action.
 """
 
+import sys
+
+# The working folder comes first for a script from standard input. There it would replace modules of
+# Python and of packages: a random.py of the user would be Python's.
+working_folder = [folder for folder in sys.path[:1] if folder == ""]
+del sys.path[: len(working_folder)]
+
 import functools
 import importlib
 import json
@@ -20,7 +27,6 @@ import mmap
 import os
 import select
 import struct
-import sys
 import time
 import traceback
 
@@ -331,6 +337,8 @@ def start(settings):
         if error.name not in ("gymnasium", "numpy"):
             raise
         raise SystemExit(f"{sys.executable} has no package {error.name}\n  help: {pip}")
+    # The user's modules are found there, after those of Python and of packages.
+    sys.path += working_folder
     if tuple(int(word) for word in gymnasium.__version__.split(".")[:2]) < (0, 29):
         raise SystemExit(f"gymnasium {gymnasium.__version__} is older than 0.29\n  help: {pip}")
     try:
@@ -453,7 +461,11 @@ class Server:
                     elif command == RENDER:
                         write_message(b"R", render(self.envs[k]))
                 except BaseException as error:
-                    failures.append([names[k], describe(error)])
+                    failed = [game for game in self.games if game.stepping]
+                    for game in failed:
+                        game.stepping = False
+                    text = describe(error)
+                    failures += [[name, text] for name in (failed[0].names if failed else [names[k]])]
 
 
 class Requests:
@@ -535,6 +547,8 @@ class Game:
         self.missing, self.ends = set(range(len(names))), [0] * len(names)
         # Number of resets of the game, and its value at the last reset of each agent.
         self.episode, self.episodes = 0, [0] * len(names)
+        # True while the game takes a step, whose error is that of all agents.
+        self.stepping = False
 
     def start(self, seed):
         self.obs, _ = self.env.reset(seed=seed)
@@ -564,6 +578,12 @@ class Game:
         if self.missing:
             return
         self.missing = set(range(len(self.names)))
+        self.stepping = True
+        self.step_all(reset)
+        self.stepping = False
+
+    def step_all(self, reset):
+        """Steps the game with the actions of its agents."""
         live = set(self.env.agents)
         actions = {name: take() for name, take in zip(self.agents, self.takers) if name in live}
         results = self.env.step(actions)

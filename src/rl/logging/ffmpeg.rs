@@ -40,6 +40,8 @@ fn runs(program: &Path) -> bool {
 
 fn of_python() -> Option<PathBuf> {
     let mut command = Command::new(default_python());
+    // Without the modules in the working directory.
+    command.env("PYTHONSAFEPATH", "1");
     command.args(["-c", FIND_IN_PYTHON]).stdin(Stdio::null()).stderr(Stdio::null());
     let output = command.output().ok().filter(|output| output.status.success())?;
     let path = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());

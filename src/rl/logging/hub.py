@@ -3,14 +3,16 @@
 Standard input has one line of JSON. Standard output gets a line that begins with `info` or `problem`.
 """
 
-import json
-import os
-import statistics
 import sys
 
 # Modules in the working directory are not packages that the user installed.
 if sys.path and sys.path[0] == "":
     del sys.path[0]
+
+import json
+import os
+import statistics
+
 replies = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
 os.dup2(2, 1)
 

@@ -83,7 +83,7 @@ impl Script {
     pub(in crate::rl) fn start(purpose: Purpose, text: &str, quiet: bool) -> Option<Script> {
         let python = default_python();
         let mut command = Command::new(&python);
-        command.args(["-c", text]);
+        command.args(["-c", text]).env("PYTHONSAFEPATH", "1");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C in a terminal goes to all processes of a group.
         #[cfg(unix)]

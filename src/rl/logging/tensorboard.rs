@@ -1,7 +1,8 @@
 //! Writer of TensorBoard event files.
 //!
 //! A file is a sequence of TFRecords, each with one `Event` message. Whole records are written at
-//! once, so that a killed run leaves a readable file that lacks at most the last seconds.
+//! once, so that a killed run leaves a readable file that lacks at most the last seconds. The part of
+//! a record that a failed write left is removed.
 
 mod read;
 mod wire;
@@ -34,20 +35,26 @@ const FLUSH_BYTES: usize = 1 << 16;
 /// Writer of an event file.
 ///
 /// Events are buffered and written every few seconds, by [`flush`](EventWriter::flush), by
-/// [`close`](EventWriter::close) and on drop. The first write error is returned once; after it the
-/// file may end within a record, so later events are silently dropped. With
-/// `--on-write-error continue` the error is printed instead of returned.
+/// [`close`](EventWriter::close) and on drop. The first write error is returned once; later events
+/// are silently dropped. With `--on-write-error continue` the error is printed instead of returned,
+/// the events that could not be written are lost, and later ones are written once that is possible.
 #[derive(Debug)]
 pub struct EventWriter {
     path: PathBuf,
     file: File,
     buffer: Vec<u8>,
     flushed: Instant,
+    /// True once a write error was reported.
     failed: bool,
+    /// True once the file was removed or replaced.
+    is_gone: bool,
     /// If true, errors are printed instead of returned.
     ignores_errors: bool,
-    /// Length to which a reopened file is truncated before anything else is written.
-    cut: Option<u64>,
+    /// Length of the records that the file has.
+    length: u64,
+    /// True if other bytes may follow them: part of a record after a failed write, or the events
+    /// after the checkpoint of a resumed run. They are removed before anything else is written.
+    has_tail: bool,
     /// Run in Weights & Biases, which gets the same numbers.
     tracker: Option<Tracker>,
 }
@@ -65,7 +72,7 @@ impl EventWriter {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = dir.join(format!("events.out.tfevents.{unix:010}.{host}.{pid}.{count}"));
         let file = File::create_new(&path).map_err(Error::io("cannot create", &path))?;
-        let mut writer = EventWriter::new(file, path);
+        let mut writer = EventWriter::new(file, path, 0);
         writer.push(0, What::FileVersion("brain.Event:2".into()))?;
         // The empty run is visible at once, and a full disk is detected.
         writer.flush()?;
@@ -94,23 +101,25 @@ impl EventWriter {
             Ok(file)
         };
         let file = open().map_err(Error::io("cannot go on with", &path))?;
-        let mut writer = EventWriter::new(file, path);
-        writer.cut = Some(length);
+        let mut writer = EventWriter::new(file, path, length);
+        writer.has_tail = true;
         Ok(writer)
     }
 
-    /// Writes the buffered events and returns the length of the file in bytes.
+    /// Writes the buffered events to the disk and returns the length of the file in bytes, which a
+    /// checkpoint names: the file must not be shorter after a loss of power.
     ///
     /// # Errors
     /// [`Error::Io`] if they cannot be written.
     pub fn written(&mut self) -> Result<u64> {
         self.flush()?;
-        let cut = self.cut_off();
-        cut.and_then(|()| self.file.stream_position())
-            .map_err(Error::io("cannot write", &self.path))
+        let removed = self.remove_tail();
+        let synced = removed.and_then(|()| self.file.sync_data());
+        synced.map_err(Error::io("cannot write", &self.path))?;
+        Ok(self.length)
     }
 
-    fn new(file: File, path: PathBuf) -> EventWriter {
+    fn new(file: File, path: PathBuf, length: u64) -> EventWriter {
         let (buffer, flushed) = (Vec::new(), Instant::now());
         EventWriter {
             path,
@@ -118,8 +127,10 @@ impl EventWriter {
             buffer,
             flushed,
             failed: false,
+            is_gone: false,
             ignores_errors: false,
-            cut: None,
+            length,
+            has_tail: false,
             tracker: None,
         }
     }
@@ -149,8 +160,16 @@ impl EventWriter {
         self.failed
     }
 
+    /// Returns true if events are dropped.
+    fn is_closed(&self) -> bool {
+        self.is_gone || (self.failed && !self.ignores_errors)
+    }
+
+    /// Reports the first error.
     fn fail(&mut self, source: std::io::Error) -> Result<()> {
-        self.failed = true;
+        if std::mem::replace(&mut self.failed, true) {
+            return Ok(());
+        }
         let error = Error::io("cannot write", &self.path)(source);
         if !self.ignores_errors {
             return Err(error);
@@ -159,12 +178,12 @@ impl EventWriter {
         Ok(())
     }
 
-    /// Removes the part of a reopened file that follows the checkpoint.
-    fn cut_off(&mut self) -> std::io::Result<()> {
-        if let Some(length) = self.cut {
-            self.file.set_len(length)?;
-            self.file.seek(SeekFrom::End(0))?;
-            self.cut = None;
+    /// Removes the bytes after the records.
+    fn remove_tail(&mut self) -> std::io::Result<()> {
+        if self.has_tail {
+            self.file.set_len(self.length)?;
+            self.file.seek(SeekFrom::Start(self.length))?;
+            self.has_tail = false;
         }
         Ok(())
     }
@@ -224,16 +243,27 @@ impl EventWriter {
     /// [`Error::Io`] if they cannot be written.
     pub fn flush(&mut self) -> Result<()> {
         self.flushed = Instant::now();
-        if self.failed {
+        if self.is_closed() {
             return Ok(());
         }
         // A reopened file is not changed until there is something to write.
-        let cut = if self.buffer.is_empty() { Ok(()) } else { self.cut_off() };
-        let written = cut.and_then(|()| self.file.write_all(&self.buffer));
+        if self.buffer.is_empty() {
+            return self.check_present();
+        }
+        let written = self.remove_tail().and_then(|()| self.file.write_all(&self.buffer));
+        let count = self.buffer.len() as u64;
         self.buffer.clear();
         match written {
-            Ok(()) => self.check_present(),
-            Err(source) => self.fail(source),
+            Ok(()) => {
+                self.length += count;
+                self.check_present()
+            }
+            Err(source) => {
+                self.has_tail = true;
+                // A failure here is met again before the next write.
+                let _ = self.remove_tail();
+                self.fail(source)
+            }
         }
     }
 
@@ -243,9 +273,10 @@ impl EventWriter {
     /// # Errors
     /// [`Error::Io`] if the file was removed or replaced.
     pub(crate) fn check_present(&mut self) -> Result<()> {
-        if self.failed || is_at(&self.file, &self.path) {
+        if self.is_closed() || is_at(&self.file, &self.path) {
             return Ok(());
         }
+        self.is_gone = true;
         let problem = "it was removed or replaced while the run wrote it";
         self.fail(std::io::Error::new(std::io::ErrorKind::NotFound, problem))
     }
@@ -259,7 +290,7 @@ impl EventWriter {
     }
 
     fn push(&mut self, step: u64, what: What) -> Result<()> {
-        if self.failed {
+        if self.is_closed() {
             return Ok(());
         }
         let event = EventProto { wall_time: unix_seconds(), step: step as i64, what: Some(what) };
@@ -423,12 +454,45 @@ mod tests {
     #[test]
     fn a_failed_write_is_reported_once() {
         let path = PathBuf::from("/dev/full");
-        let mut writer = EventWriter::new(File::create(&path).unwrap(), path);
+        let mut writer = EventWriter::new(File::create(&path).unwrap(), path, 0);
         writer.scalar("charts/SPS", 1.0, 1).unwrap();
         let error = writer.flush().unwrap_err().to_string();
         assert!(error.starts_with("cannot write /dev/full: "), "{error}");
         writer.scalar("charts/SPS", 1.0, 2).unwrap();
         writer.close().unwrap();
+    }
+
+    /// A disk that is full for some time, within a record.
+    #[test]
+    fn a_failed_write_leaves_no_part_of_a_record() {
+        for continues in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut writer = EventWriter::create(dir.path()).unwrap();
+            let path = writer.path().to_path_buf();
+            if continues {
+                writer.ignore_errors();
+            }
+            writer.scalar("charts/SPS", 1.0, 1).unwrap();
+            writer.flush().unwrap();
+            let whole = std::mem::replace(&mut writer.file, File::open(&path).unwrap());
+            writer.scalar("charts/SPS", 2.0, 2).unwrap();
+            assert_eq!(writer.flush().is_ok(), continues, "a file that is open for reading only");
+            assert!(writer.has_failed());
+            let mut bytes = fs::read(&path).unwrap();
+            bytes.extend([7; 9]);
+            fs::write(&path, bytes).unwrap();
+            writer.file = whole;
+            // The position is after the part of the record, as after a failed write.
+            writer.file.seek(SeekFrom::End(0)).unwrap();
+            let length = writer.written().unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().len(), length, "a checkpoint names the end");
+            writer.scalar("charts/SPS", 3.0, 3).unwrap();
+            writer.close().unwrap();
+            let steps: Vec<u64> = read_events(&path).unwrap().iter().map(|x| x.step).collect();
+            assert_eq!(steps, if continues { vec![0, 1, 3] } else { vec![0, 1] });
+            // The run is resumed there.
+            EventWriter::reopen(path, length).unwrap();
+        }
     }
 
     #[test]

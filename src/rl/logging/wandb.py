@@ -6,19 +6,21 @@ Standard input has one JSON object a line: first {"trainer": PID, "init": {..}},
 that begin with `info` or `problem`.
 """
 
+import sys
+
+# Modules and the folder `wandb` of earlier runs in the working directory are no packages.
+if sys.path and sys.path[0] == "":
+    del sys.path[0]
+
 import json
 import os
 import signal
-import sys
 import threading
 import time
 
 # Seconds to send the last data after the trainer was killed.
 GRACE = 60
 
-# The folder `wandb` of earlier runs in the working directory is no package.
-if sys.path and sys.path[0] == "":
-    del sys.path[0]
 # Ctrl-C is for the trainer; this process ends with its input.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 replies = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")

@@ -22,6 +22,7 @@ use crate::rl::options::{ENV_TIMEOUT, RunOptions};
 use crate::rl::policy::Policy;
 use crate::rl::saved::{CHECKPOINT, MODEL, Origin, checkpoint_in, ensure_same_settings, settings};
 use crate::rl::training::env_options::EnvOptions;
+use crate::rl::training::trust;
 use crate::rl::{EnvSupport, Summary, flags, memory, ranges};
 use crate::runtime::RuntimeOptions;
 
@@ -251,6 +252,7 @@ fn parse_with<A: Algorithm>(
     let saved = origin.flags();
     let resumed = parse([name].into_iter().chain(&saved).chain(given).cloned().collect())?;
     origin.expect_settings_of(&resumed, &path).map_err(refused)?;
+    trust::ensure_resume_trusted(&resumed, &parsed, &path).map_err(refused)?;
     Ok(resumed)
 }
 
@@ -268,10 +270,11 @@ fn with_vector_defaults(
     let shows_vectors = |id: String| {
         let peek = |name| flags::peek_in(words.clone(), name);
         let (kwargs, wrappers) = (peek("env-kwargs"), peek("env-wrappers"));
+        let timeout = peek("env-timeout").and_then(|seconds| seconds.parse().ok());
         let options = EnvOptions {
             kwargs: kwargs.as_deref(),
             wrappers: wrappers.as_deref(),
-            timeout: ENV_TIMEOUT,
+            timeout: timeout.unwrap_or(ENV_TIMEOUT),
         };
         // Parsing reports errors of the options.
         options.set(&id).is_ok()
@@ -345,6 +348,7 @@ fn saved_settings<A: Algorithm>(path: &Path, origin: &Origin) -> Result<A> {
     let args: A = flags::parse_from(words)
         .map_err(|error| Error::Argument(format!("the settings in {}: {error}", path.display())))?;
     origin.expect_settings_of(&args, path)?;
+    trust::ensure_trusted(&args, path, origin.is_trusted())?;
     check(&args)?;
     Ok(args)
 }

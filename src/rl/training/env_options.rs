@@ -39,7 +39,11 @@ impl EnvOptions<'_> {
         Ok(())
     }
 
-    fn parse(&self) -> Result<GymnasiumOptions> {
+    /// Parses the flags.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for text that is not of the expected form.
+    pub(super) fn parse(&self) -> Result<GymnasiumOptions> {
         Ok(GymnasiumOptions {
             kwargs: self.kwargs.map_or(Ok(Map::new()), |text| {
                 serde_json::from_str(text).map_err(|error| {

@@ -22,6 +22,10 @@ pub struct EvalOptions {
     /// Write a video of each episode into this folder
     #[arg(long)]
     pub capture_video: Option<PathBuf>,
+    /// Import the Python modules that the settings of the model name
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub trust_remote_code: bool,
 }
 
 /// Evaluates a saved model
@@ -43,7 +47,7 @@ impl EvalOptions {
         let Some(run) = &self.run else {
             return Err(Error::Argument("eval needs --run, the folder of a run".into()));
         };
-        let (model, origin) = saved_model(run)?;
+        let (model, origin) = saved_model(run, self.trust_remote_code)?;
         let mut evaluation = self.evaluation()?;
         play(&model, &origin, &mut evaluation)?;
         let env_id = origin.settings.get("env_id").and_then(|id| id.as_str()).unwrap_or("?");
@@ -76,11 +80,12 @@ pub fn report(policy: &str, env_id: &str, evaluation: &Evaluation) -> String {
     )
 }
 
-/// Returns the path of the model in a run's folder, or of the file itself, and its metadata.
+/// Returns the path of the model in a run's folder, or of the file itself, and its metadata;
+/// `is_trusted` permits the Python code that its settings name.
 ///
 /// # Errors
 /// [`Error::Argument`] if there is no model, and errors of reading it.
-pub(in crate::rl) fn saved_model(run: &Path) -> Result<(PathBuf, Origin)> {
+pub(in crate::rl) fn saved_model(run: &Path, is_trusted: bool) -> Result<(PathBuf, Origin)> {
     let model = model_in(run)?;
     let origin = Origin::read(&model)?;
     if origin.place.is_some() {
@@ -89,7 +94,7 @@ pub(in crate::rl) fn saved_model(run: &Path) -> Result<(PathBuf, Origin)> {
             model.display()
         )));
     }
-    Ok((model, origin))
+    Ok((model, origin.with_trust(is_trusted)))
 }
 
 /// Returns the path of the model in a run's folder.

@@ -49,6 +49,10 @@ pub struct ExportOptions {
     /// Number of observations per call, for `jax` and `stablehlo`
     #[arg(long, default_value_t = 1)]
     pub batch_size: usize,
+    /// Import the Python modules that the settings of the model name
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set,
+          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub trust_remote_code: bool,
 }
 
 /// Writes the policy of a run as an artifact of `jax.export`, as StableHLO text and as ONNX
@@ -66,7 +70,7 @@ impl ExportOptions {
     /// [`Error::Argument`] if there is no model, or if the policy cannot be written in a format;
     /// [`Error::Io`], and the errors of `policy`.
     pub fn export(&self, policy: impl FnOnce(&Path, &Origin) -> Result<Policy>) -> Result<String> {
-        let (model, origin) = saved_model(&self.run)?;
+        let (model, origin) = saved_model(&self.run, self.trust_remote_code)?;
         let policy = policy(&model, &origin)?;
         let folder = match &self.out {
             Some(out) => out.as_path(),

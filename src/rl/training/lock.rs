@@ -1,7 +1,7 @@
 //! Exclusive use of a run's folder: two writers would damage the event file and the checkpoint.
 
-use std::fs::{self, File, TryLockError};
-use std::io::{Read, Write};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -49,6 +49,20 @@ impl RunLock {
     }
 }
 
+impl RunLock {
+    /// Locks the folder again if somebody removed or replaced the lock file, which another process
+    /// could have locked meanwhile.
+    ///
+    /// # Errors
+    /// Returns the errors of [`acquire`](RunLock::acquire).
+    pub(in crate::rl) fn renew(&mut self) -> Result<()> {
+        if !is_at(&self.file, &self.path) {
+            *self = RunLock::acquire(self.path.parent().unwrap_or(Path::new(".")))?;
+        }
+        Ok(())
+    }
+}
+
 impl Drop for RunLock {
     fn drop(&mut self) {
         // Removed before it is released, so that a process that has opened it meanwhile tries
@@ -75,7 +89,7 @@ fn held(dir: &Path, file: &mut File) -> Error {
 
 /// Returns true if the open file is the one at `path`.
 #[cfg(unix)]
-pub(in crate::rl) fn is_at(file: &File, path: &Path) -> bool {
+pub fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     match (file.metadata(), fs::metadata(path)) {
         (Ok(open), Ok(there)) => (open.dev(), open.ino()) == (there.dev(), there.ino()),
@@ -85,8 +99,29 @@ pub(in crate::rl) fn is_at(file: &File, path: &Path) -> bool {
 
 /// Returns true if there is a file at `path`; open files cannot be removed on this system.
 #[cfg(not(unix))]
-pub(in crate::rl) fn is_at(_: &File, path: &Path) -> bool {
+pub fn is_at(_: &File, path: &Path) -> bool {
     path.exists()
+}
+
+/// Opens or creates a file to which this process alone appends, and locks it. The system releases the
+/// lock when the process ends, however it ends. `None` if another process holds the lock.
+///
+/// # Errors
+/// Returns the system's errors.
+pub fn open_locked(path: &Path) -> io::Result<Option<File>> {
+    loop {
+        let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            // The file system does not support locks, as some network file systems.
+            Err(TryLockError::Error(_)) => {}
+        }
+        // Another file may have come into its place between opening and locking it.
+        if is_at(&file, path) {
+            return Ok(Some(file));
+        }
+    }
 }
 
 /// Removes temporary files that a killed process left: `NAME.PID.tmp`.
@@ -126,6 +161,37 @@ mod tests {
         assert!(line.starts_with(&format!("process {}", process::id())), "{line}");
         assert_eq!(line.lines().count(), 1);
         drop(lock);
+    }
+
+    #[test]
+    fn a_removed_lock_is_taken_again_unless_another_process_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut lock = RunLock::acquire(dir.path()).unwrap();
+        lock.renew().unwrap();
+        fs::remove_file(dir.path().join(LOCK)).unwrap();
+        lock.renew().unwrap();
+        assert!(RunLock::acquire(dir.path()).is_err(), "the new file is locked");
+        fs::remove_file(dir.path().join(LOCK)).unwrap();
+        let other = RunLock::acquire(dir.path()).unwrap();
+        let error = lock.renew().unwrap_err().to_string();
+        assert!(error.contains("is in use by process"), "{error}");
+        drop(lock);
+        assert!(dir.path().join(LOCK).exists(), "the lock of another process stays");
+        drop(other);
+    }
+
+    #[test]
+    fn one_process_opens_a_locked_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("results.jsonl");
+        let first = open_locked(&path).unwrap().unwrap();
+        assert!(open_locked(&path).unwrap().is_none());
+        // A file in its place is another file, with a lock of its own.
+        fs::rename(&path, dir.path().join("old")).unwrap();
+        let second = open_locked(&path).unwrap().unwrap();
+        assert!(is_at(&second, &path) && !is_at(&first, &path));
+        drop(second);
+        assert!(open_locked(&path).unwrap().is_some());
     }
 
     #[test]

@@ -142,6 +142,10 @@ pub struct RunOptions {
     /// Resume the run in this folder from its last checkpoint, with its settings
     #[arg(long)]
     pub resume: Option<PathBuf>,
+    /// Import the Python modules that the settings of the resumed run name
+    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[serde(skip)]
+    pub trust_remote_code: bool,
 }
 
 impl RunOptions {

@@ -58,7 +58,7 @@ pub struct Run {
     seed: u64,
     started: Instant,
     /// Dropped after the event file.
-    _lock: RunLock,
+    lock: RunLock,
 }
 
 impl Run {
@@ -93,7 +93,7 @@ impl Run {
             env_id: env_id.to_string(),
             seed,
             started: Instant::now(),
-            _lock: lock,
+            lock,
         })
     }
 
@@ -122,7 +122,7 @@ impl Run {
             env_id: env_id.to_string(),
             seed,
             started: Instant::now().checked_sub(before).unwrap_or_else(Instant::now),
-            _lock: lock,
+            lock,
         })
     }
 
@@ -141,9 +141,10 @@ impl Run {
     /// Returns the progress of the run, for a checkpoint. Writes the buffered events.
     ///
     /// # Errors
-    /// [`Error::Io`] if they cannot be written.
+    /// [`Error::Io`] if they cannot be written; [`Error::Config`] if another process writes the run.
     pub(in crate::rl) fn place(&mut self, global_step: u64, notes: Value) -> Result<Place> {
         let events_length = self.events.written()?;
+        self.lock.renew()?;
         let events = self.events.path().file_name().unwrap_or_default().to_string_lossy();
         Ok(Place {
             global_step,

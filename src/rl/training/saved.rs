@@ -4,7 +4,7 @@
 //! `{exp_name}.safetensors` is the model; `checkpoint.safetensors` also holds the replay buffer,
 //! the environments, PRNG keys, the returns of the last episodes and the length of the event file.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -49,6 +49,9 @@ pub struct Origin {
     /// Progress of the run; `None` for a model.
     #[serde(default)]
     pub place: Option<Place>,
+    /// True if the user permits the Python code that the settings name; no file sets it.
+    #[serde(skip)]
+    is_trusted: bool,
 }
 
 /// Progress of a run between two calls of its program.
@@ -84,6 +87,7 @@ impl Origin {
             algorithm: algorithm.to_string(),
             settings: settings(args)?,
             place,
+            is_trusted: false,
         })
     }
 
@@ -115,6 +119,16 @@ impl Origin {
             )));
         }
         Ok(origin)
+    }
+
+    /// Returns the metadata with the user's decision on the Python code that the settings name.
+    pub(in crate::rl) fn with_trust(self, is_trusted: bool) -> Origin {
+        Origin { is_trusted, ..self }
+    }
+
+    /// Returns true if the user permits the Python code that the settings name.
+    pub(in crate::rl) fn is_trusted(&self) -> bool {
+        self.is_trusted
     }
 
     /// Checks that `algorithm` saved the file.
@@ -397,6 +411,7 @@ pub(in crate::rl) fn write<S: Tree<Array>>(
     checkpoint::save(path, &arrays, origin)
 }
 
+/// Returns the name of the state of environment `k`.
 fn env_name(k: usize) -> String {
     format!("envs[{k}]")
 }
@@ -419,15 +434,15 @@ pub(in crate::rl) fn read<S: Tree<Array>>(
         .zip(tree::leaves(&fresh).iter().map(|x| x.ty().clone()))
         .collect();
     let leaves = expected.len();
-    let mut k = 0;
-    while let Some(entry) = saved.entries().find(|entry| entry.name == env_name(k)) {
-        if entry.ty.dtype != DType::U8 || entry.ty.shape.len() != 1 {
-            let problem =
-                format!("{}: {} is {}, expected u8[N]", path.display(), entry.name, entry.ty);
+    let types: HashMap<&str, &TensorType> =
+        saved.entries().map(|entry| (entry.name, entry.ty)).collect();
+    for name in (0..).map(env_name) {
+        let Some(&ty) = types.get(name.as_str()) else { break };
+        if ty.dtype != DType::U8 || ty.shape.len() != 1 {
+            let problem = format!("{}: {name} is {ty}, expected u8[N]", path.display());
             return Err(Error::Argument(problem));
         }
-        expected.push((entry.name.to_string(), entry.ty.clone()));
-        k += 1;
+        expected.push((name, ty.clone()));
     }
     let bytes = saved.expect(&expected)?;
     envs.put_back(&bytes[leaves..])?;
@@ -469,4 +484,48 @@ where
 {
     let key = Key::new(0);
     load_typed(saved, &eval_shape(new, &key)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// As many environments as arrays: a search for each among all of them would take minutes.
+    #[test]
+    fn a_checkpoint_of_many_arrays_is_read_in_linear_time() {
+        struct Count(usize);
+        impl Envs for &mut Count {
+            fn states(self) -> Result<Vec<Vec<u8>>> {
+                Ok((0..self.0).map(|k| vec![k as u8]).collect())
+            }
+
+            fn put_back(self, states: &[&[u8]]) -> Result<()> {
+                assert!(states.iter().enumerate().all(|(k, state)| *state == [k as u8]));
+                self.0 = states.len();
+                Ok(())
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(CHECKPOINT);
+        let place = Place {
+            global_step: 1,
+            wall_s: 1.0,
+            returns: VecDeque::new(),
+            episodes: 0,
+            events: format!("{EVENT_FILE}1"),
+            events_length: 0,
+            notes: Value::Null,
+        };
+        let settings = std::collections::BTreeMap::from([("total_timesteps", 1)]);
+        let origin = Origin::of("count", &settings, Some(place)).unwrap();
+        let began = Instant::now();
+        write(&path, &Array::from(3i32), &mut Count(50_000), &origin).unwrap();
+        let mut envs = Count(0);
+        let (state, _) =
+            read(&path, Origin::read(&path).unwrap(), Array::from(0i32), &mut envs).unwrap();
+        assert_eq!((state.item::<i32>().unwrap(), envs.0), (3, 50_000));
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    }
 }

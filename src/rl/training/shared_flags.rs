@@ -42,7 +42,7 @@ const fn distributed(name: &'static str, saved: Saved, differs_by_process: bool)
     SharedFlag { name, heading: None, saved, differs_by_process }
 }
 
-const FLAGS: [SharedFlag; 27] = [
+const FLAGS: [SharedFlag; 28] = [
     experiment("exp_name", Fixed, false),
     experiment("seed", Fixed, false),
     experiment("torch_deterministic", NotRestored, false),
@@ -68,6 +68,7 @@ const FLAGS: [SharedFlag; 27] = [
     run("checkpoint_frequency", Overridable, false),
     run("on_write_error", Overridable, false),
     run("resume", NotRestored, false),
+    run("trust_remote_code", NotRestored, true),
     distributed("live_view", Overridable, true),
     distributed("join_timeout", Overridable, true),
 ];

@@ -1,6 +1,7 @@
 //! Faults of environments and of their processes, and the processes that are left.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -272,4 +273,43 @@ fn an_interrupt_of_the_terminal_ends_the_run_in_order() {
     let status = trainer.wait().unwrap();
     assert!(status.code().is_some(), "{status}");
     eventually("the workers end", || !workers.iter().any(|&pid| is_worker(pid)));
+}
+
+/// A Python that does nothing, not even read.
+fn sleeping_python(folder: &Path) -> PathBuf {
+    let path = folder.join("python");
+    fs::write(&path, "#!/bin/sh\nexec sleep 1000\n").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn the_time_out_holds_for_the_first_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let python = sleeping_python(folder.path());
+    let began = Instant::now();
+    let output = Command::new(env!("CARGO_BIN_EXE_podracer"))
+        .args(["train", "ppo", "--env-id", "gymnasium:Slow-v0", "--env-timeout", "1"])
+        .env("PODRACER_PYTHON", &python)
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("it did not answer for 1s"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+}
+
+/// More bytes than a pipe holds.
+#[test]
+fn a_process_that_does_not_read_its_settings_is_late_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = GymnasiumOptions {
+        python: Some(sleeping_python(folder.path())),
+        kwargs: kwargs(json!({ "map": "x".repeat(1 << 20) })),
+        timeout: Duration::from_secs(1),
+        ..Default::default()
+    };
+    let pool = PoolOptions { num_threads: 1, ..Default::default() };
+    let error = EnvPool::gymnasium("gymnasium:Slow-v0", options, pool).unwrap_err().to_string();
+    assert!(error.contains("it read no request for 1s"), "{error}");
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use podracer::envs::{
-    Autoreset, EnvPool, GymnasiumOptions, PoolOptions, is_pettingzoo, make, num_agents,
+    Autoreset, EnvPool, GymnasiumOptions, OnError, PoolOptions, is_pettingzoo, make, num_agents,
     set_gymnasium_options, spec,
 };
 use podracer::error::Result;
@@ -213,8 +213,29 @@ fn a_fault_of_a_game_names_the_environment() {
     let mut pool = pool_of(&python, GAMES, json!({ "fault": "raise" }), options).unwrap();
     pool.reset().unwrap();
     let error = (0..3).find_map(|_| pool.step(&[0; 6]).err()).unwrap().to_string();
-    assert!(error.contains("env 2 failed: Traceback"), "{error}");
+    assert!(error.contains("env 0 failed: Traceback"), "{error}");
     assert!(error.contains("RuntimeError: the ball is lost"), "{error}");
+}
+
+#[test]
+fn a_fault_of_a_game_truncates_the_episodes_of_all_its_agents() {
+    let Some(python) = python() else { return };
+    let on_error = OnError::Truncate;
+    let options = PoolOptions { num_envs: 3, num_threads: 1, on_error, ..Default::default() };
+    let mut pool = pool_of(&python, GAMES, json!({ "fault": "raise" }), options).unwrap();
+    pool.reset().unwrap();
+    for _ in 0..2 {
+        pool.step(&[0; 3]).unwrap();
+    }
+    let batch = pool.step(&[0; 3]).unwrap();
+    assert_eq!((batch.truncated(), batch.first()), (&[true; 3][..], &[true; 3][..]));
+    let failures = pool.take_failures();
+    let envs: Vec<usize> = failures.iter().map(|failure| failure.env_id).collect();
+    assert_eq!(envs, [0, 1, 2]);
+    assert!(failures.iter().all(|failure| failure.message.contains("the ball is lost")));
+    // The next game.
+    let batch = pool.step(&[0; 3]).unwrap();
+    assert_eq!(batch.elapsed_steps(), [1; 3]);
 }
 
 #[test]

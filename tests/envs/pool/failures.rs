@@ -9,7 +9,7 @@ use podracer::error::{Error, Result};
 use pretty_assertions::assert_eq;
 
 use super::load::Changed;
-use super::{Counter, GO, options};
+use super::{CUT, Counter, GO, options};
 
 #[test]
 fn failing_environments_are_errors_and_never_hang() {
@@ -261,4 +261,28 @@ fn unknown_ids_name_the_nearest() {
     );
     let error = EnvPool::make("Pendulum-v0", options(1)).unwrap_err().to_string();
     assert!(error.contains("the nearest are Pendulum-v1"), "{error}");
+}
+
+#[test]
+fn episodes_of_the_other_environments_are_kept_after_a_failure() {
+    let episodes = |num_threads| {
+        let factory = |i: usize| -> Result<Box<dyn Env>> {
+            let fail_at = (i == 1).then_some((3, false));
+            Ok(Box::new(Counter { fail_at, ..Default::default() }))
+        };
+        let options = PoolOptions { num_threads, ..options(4) };
+        let mut pool = EnvPool::custom(factory, options).unwrap();
+        pool.reset().unwrap();
+        pool.step(&[GO; 4]).unwrap();
+        pool.step(&[GO; 4]).unwrap();
+        let error = pool.step(&[CUT; 4]).unwrap_err().to_string();
+        assert_eq!(error, "Counter-v0: env 1 failed: no fuel");
+        pool.take_finished()
+    };
+    let expected = episodes(3);
+    let envs: Vec<usize> = expected.iter().map(|episode| episode.env_id).collect();
+    assert_eq!(envs, [0, 2, 3]);
+    for num_threads in [0, 1, 2] {
+        assert_eq!(episodes(num_threads), expected, "{num_threads} threads");
+    }
 }

@@ -117,3 +117,25 @@ fn reset_in_the_middle() {
         assert!(batch.first().iter().all(|&first| first));
     }
 }
+
+/// Steps that were sent and not received change the environments in the same way with every number of
+/// threads: an abandoned life, and draws of the generator.
+#[test]
+fn abandoned_steps_are_taken_with_every_number_of_threads() {
+    let observed = |num_threads, batch_size| {
+        let mut pool = counter(PoolOptions { num_threads, batch_size, ..options(4) });
+        pool.async_reset().unwrap();
+        pool.recv().unwrap();
+        pool.send(&[DIE], &[0]).unwrap();
+        pool.async_reset().unwrap();
+        let batch = pool.recv().unwrap();
+        (batch.obs::<f32>().to_vec(), pool.take_finished())
+    };
+    for batch_size in [4, 1] {
+        let expected = observed(2, batch_size);
+        assert_eq!(expected.0[0], 30.0, "reset, next life, reset");
+        for num_threads in [0, 1] {
+            assert_eq!(observed(num_threads, batch_size), expected, "{num_threads}, {batch_size}");
+        }
+    }
+}

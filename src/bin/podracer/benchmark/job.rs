@@ -129,6 +129,16 @@ impl RunSettings {
         }
     }
 
+    /// Returns the flags that make the environment. A resumed run gets them too: Python code is that of
+    /// the user's flags, not of the settings in the checkpoint.
+    pub fn env_flags(&self) -> Vec<String> {
+        let flag = |name: &str| {
+            let value = self.all.get(name)?.as_str()?;
+            Some(format!("--{}={value}", name.replace('_', "-")))
+        };
+        ["env_id", "env_kwargs", "env_wrappers"].into_iter().filter_map(flag).collect()
+    }
+
     /// Returns true if the flags ask for checkpoints.
     pub fn keeps_checkpoints(&self) -> bool {
         self.all.get("checkpoint_frequency").and_then(Value::as_u64) != Some(0)

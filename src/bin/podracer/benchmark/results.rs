@@ -2,11 +2,12 @@
 //! data are not kept.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use podracer::error::{Error, Result};
+use podracer::rl::open_locked;
 use podracer::rl::saved::affects_training;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -314,20 +315,13 @@ impl ResultsFile {
         if let Some(folder) = path.parent().filter(|folder| *folder != Path::new("")) {
             fs::create_dir_all(folder).map_err(Error::io("cannot create", folder))?;
         }
-        let open = OpenOptions::new().read(true).append(true).create(true).open(path);
-        let mut file = open.map_err(Error::io("cannot write", path))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::Config(format!(
-                    "{} is in use by another `podracer benchmark`; wait until it ends, stop it, or \
-                     give another --results",
-                    path.display()
-                )));
-            }
-            // The file system does not support locks, as some network file systems.
-            Err(TryLockError::Error(_)) => {}
-        }
+        let Some(mut file) = open_locked(path).map_err(Error::io("cannot write", path))? else {
+            return Err(Error::Config(format!(
+                "{} is in use by another `podracer benchmark`; wait until it ends, stop it, or \
+                 give another --results",
+                path.display()
+            )));
+        };
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(Error::io("cannot read", path))?;
         if text.last().is_some_and(|byte| *byte != b'\n') {

@@ -45,7 +45,7 @@ pub fn run_recorded(job: &Job, settings: &RunSettings, commit: &Commit) -> Resul
         Some(run) => {
             output::stderr_line(format_args!("resuming {}", run.display()));
             let words = ["train", &job.algo, "--resume", &text(run), "--json"];
-            words.map(String::from).to_vec()
+            words.map(String::from).into_iter().chain(settings.env_flags()).collect()
         }
         None => {
             let frequency = settings.checkpoint_frequency().to_string();
@@ -197,7 +197,7 @@ fn collect(stream: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Str
 /// Gives the process a group of its own, which Ctrl-C on the terminal does not reach, and on Linux
 /// ends it when this process is killed.
 #[cfg(unix)]
-fn ends_with_this_process(command: &mut Command) {
+pub fn ends_with_this_process(command: &mut Command) {
     use std::os::unix::process::CommandExt;
     command.process_group(0);
     #[cfg(target_os = "linux")]
@@ -221,7 +221,7 @@ fn ends_with_this_process(command: &mut Command) {
 }
 
 #[cfg(not(unix))]
-fn ends_with_this_process(_: &mut Command) {}
+pub fn ends_with_this_process(_: &mut Command) {}
 
 #[cfg(unix)]
 fn interrupt_child(child: &mut Child) -> Result<()> {

@@ -1,10 +1,11 @@
 //! File of a study: its settings, and a line of JSON for each trial that ended.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use podracer::error::{Error, Result};
+use podracer::rl::{is_at, open_locked};
 use serde::{Deserialize, Serialize};
 
 use super::Values;
@@ -146,21 +147,20 @@ impl StudyFile {
     /// [`Error::Argument`] for a damaged line; [`Error::Io`].
     pub fn open(folder: &Path, study: &StudyRecord, resume: bool) -> Result<StudyFile> {
         let path = folder.join(TRIALS);
-        let present = fs::metadata(&path).is_ok_and(|file| file.len() > 0);
+        fs::create_dir_all(folder).map_err(Error::io("cannot create", folder))?;
+        let Some(file) = open_locked(&path).map_err(Error::io("cannot write", &path))? else {
+            return Err(Error::Config(format!(
+                "{} is in use by another `podracer tune`; wait until it ends, stop it, or give \
+                 another --out",
+                path.display()
+            )));
+        };
+        // With the lock: another process may have begun the study just now.
+        let present = file.metadata().is_ok_and(|file| file.len() > 0);
         if present && !resume {
             return Err(Error::Config(format!(
                 "{} is a study already: --resume continues it; give another --out to start a new \
                  one",
-                path.display()
-            )));
-        }
-        fs::create_dir_all(folder).map_err(Error::io("cannot create", folder))?;
-        let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
-        let file = file.map_err(Error::io("cannot write", &path))?;
-        if let Err(TryLockError::WouldBlock) = file.try_lock() {
-            return Err(Error::Config(format!(
-                "{} is in use by another `podracer tune`; wait until it ends, stop it, or give \
-                 another --out",
                 path.display()
             )));
         }
@@ -223,13 +223,41 @@ impl StudyFile {
     fn write(&mut self, line: &Line) -> Result<()> {
         let line = serde_json::to_string(line).expect("a record is JSON") + "\n";
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
-        written.map_err(Error::io("cannot write", &self.path))
+        written.map_err(Error::io("cannot write", &self.path))?;
+        // An editor or a checkout may have put another file in its place.
+        match is_at(&self.file, &self.path) {
+            true => Ok(()),
+            false => Err(Error::Config(format!(
+                "{} was removed or replaced while it was written; it lacks the line\n{line}",
+                self.path.display()
+            ))),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_study_whose_file_was_replaced_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let study = StudyRecord {
+            algorithm: "ppo".into(),
+            env_id: "CartPole-v1".into(),
+            search: Vec::new(),
+            num_seeds: 1,
+            start_seed: 1,
+            flags: Vec::new(),
+        };
+        let mut file = StudyFile::open(folder.path(), &study, false).unwrap();
+        let error = StudyFile::open(folder.path(), &study, true).unwrap_err().to_string();
+        assert!(error.contains("is in use by another"), "{error}");
+        file.append(trial(State::Complete, &[1.0])).unwrap();
+        fs::rename(&file.path, folder.path().join("old")).unwrap();
+        let error = file.append(trial(State::Complete, &[2.0])).unwrap_err().to_string();
+        assert!(error.contains("was removed or replaced"), "{error}");
+    }
 
     fn trial(state: State, reports: &[f64]) -> TrialRecord {
         let reports = vec![reports.iter().copied().map(Some).collect()];

@@ -1,0 +1,169 @@
+//! Trust in saved settings: a file from somebody else must not choose Python code that runs.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::envs::{self, is_gymnasium, is_pettingzoo};
+use crate::error::{Error, Result};
+use crate::rl::files::shown;
+use crate::rl::training::algorithm::Algorithm;
+use crate::rl::training::env_options::EnvOptions;
+
+/// Flag that permits it.
+pub(in crate::rl) const FLAG: &str = "--trust-remote-code";
+
+/// Wrappers of Gymnasium itself, which import no module of somebody else.
+const GYMNASIUM_WRAPPERS: &str = "gymnasium.wrappers.";
+
+/// Checks that the settings `saved` of the file `path` make an environment without Python code of the
+/// file's choice, unless the user trusts the file.
+///
+/// # Errors
+/// [`Error::Argument`] that names the file, the environment and the flag.
+pub(in crate::rl) fn ensure_trusted<A: Algorithm>(
+    saved: &A,
+    path: &Path,
+    is_trusted: bool,
+) -> Result<()> {
+    let options = saved.options();
+    let env = EnvSettings {
+        id: saved.env_id(),
+        kwargs: options.env_kwargs.as_deref(),
+        wrappers: options.env_wrappers.as_deref(),
+    };
+    env.ensure_trusted(path, is_trusted)
+}
+
+/// Settings from which an environment is made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct EnvSettings<'a> {
+    id: &'a str,
+    kwargs: Option<&'a str>,
+    wrappers: Option<&'a str>,
+}
+
+impl EnvSettings<'_> {
+    fn ensure_trusted(self, path: &Path, is_trusted: bool) -> Result<()> {
+        let Some(code) = self.named_code().filter(|_| !is_trusted) else { return Ok(()) };
+        Err(Error::Argument(format!(
+            "{} names the environment {}, {code}\n  help: with {FLAG} that code runs with your \
+             permissions; give the flag only if you trust the file's author",
+            path.display(),
+            shown(self.id)
+        )))
+    }
+
+    /// Describes the Python code that these settings name; `None` if they name none.
+    fn named_code(self) -> Option<String> {
+        let EnvSettings { id, kwargs, wrappers } = self;
+        if envs::is_registered(id) || !(is_gymnasium(id) || is_pettingzoo(id)) {
+            return None;
+        }
+        let (_, own_id) = id.split_once(':').unwrap_or_default();
+        let module = own_id.split_once(':').map(|(module, _)| module);
+        if let Some(module) = module.or_else(|| is_pettingzoo(id).then_some(own_id)) {
+            return Some(format!("for which Python imports the module {}", shown(module)));
+        }
+        let Ok(options) = (EnvOptions { kwargs, wrappers, timeout: 0 }).parse() else {
+            return Some("with arguments or wrappers that are not JSON".into());
+        };
+        for (wrapper, kwargs) in &options.wrappers {
+            let known = wrapper.strip_prefix(GYMNASIUM_WRAPPERS);
+            if known.is_none_or(|name| name.contains(['.', ':'])) || kwargs.values().any(has_text) {
+                return Some(format!("for which Python calls the wrapper {}", shown(wrapper)));
+            }
+        }
+        let mut kwargs = options.kwargs.iter();
+        let (name, value) =
+            kwargs.find(|(name, value)| *name != "render_mode" && has_text(value))?;
+        let value = shown(&value.to_string());
+        Some(format!("whose argument {}={value} may name a file or a module", shown(name)))
+    }
+}
+
+/// Returns true for a text, or a value that contains one; the names in an object are texts.
+fn has_text(value: &Value) -> bool {
+    match value {
+        Value::String(_) => true,
+        Value::Array(values) => values.iter().any(has_text),
+        Value::Object(values) => !values.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Checks the settings `resumed` of a run that continues from the checkpoint `path`: Python code that they
+/// name is named by the command line, whose own settings are `given`, or permitted by it.
+///
+/// # Errors
+/// As [`ensure_trusted`].
+pub(in crate::rl) fn ensure_resume_trusted<A: Algorithm>(
+    resumed: &A,
+    given: &A,
+    path: &Path,
+) -> Result<()> {
+    let env = |args: &A| {
+        let options = args.options();
+        (args.env_id().to_string(), options.env_kwargs.clone(), options.env_wrappers.clone())
+    };
+    // A file cannot set the flag: only the command line's own settings count.
+    let is_trusted = given.options().trust_remote_code || env(given) == env(resumed);
+    ensure_trusted(resumed, path, is_trusted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(id: &str, kwargs: Option<&str>, wrappers: Option<&str>) -> Option<String> {
+        EnvSettings { id, kwargs, wrappers }.named_code()
+    }
+
+    #[test]
+    fn environments_of_known_registries_name_no_code() {
+        for id in ["CartPole-v1", "ALE/Pong-v5", "MinAtar/Breakout-v1", "jax:folder"] {
+            assert_eq!(named(id, None, None), None, "{id}");
+        }
+        for (kwargs, wrappers) in [
+            (None, None),
+            (Some(r#"{"gravity": -5.0, "sizes": [1, 2], "render_mode": "rgb_array"}"#), None),
+            (None, Some("gymnasium.wrappers.FlattenObservation")),
+            (None, Some(r#"[["gymnasium.wrappers.FrameStackObservation", {"stack_size": 4}]]"#)),
+        ] {
+            assert_eq!(named("gymnasium:LunarLander-v3", kwargs, wrappers), None, "{wrappers:?}");
+        }
+    }
+
+    #[test]
+    fn code_that_settings_name_is_found() {
+        for (id, kwargs, wrappers) in [
+            ("pettingzoo:subprocess:Popen", None, None),
+            ("pettingzoo:mpe2.simple_spread_v3", None, None),
+            ("gymnasium:my_envs:Corridor-v0", None, None),
+            ("gymnasium:CartPole-v1", None, Some("os.system")),
+            ("gymnasium:CartPole-v1", None, Some("gymnasium.wrappers.A,os:system")),
+            ("gymnasium:CartPole-v1", None, Some("gymnasium.wrappers.common.os.system")),
+            (
+                "gymnasium:CartPole-v1",
+                None,
+                Some(r#"[["gymnasium.wrappers.RecordVideo", {"video_folder": "/x"}]]"#),
+            ),
+            ("gymnasium:CartPole-v1", None, Some("[")),
+            ("gymnasium:CartPole-v1", Some("["), None),
+            ("gymnasium:GymV26Environment-v0", Some(r#"{"env_id": "os:x"}"#), None),
+            ("gymnasium:A-v0", Some(r#"{"a": 1, "a": [[0, "os:x"]]}"#), None),
+        ] {
+            assert!(named(id, kwargs, wrappers).is_some(), "{id} {kwargs:?} {wrappers:?}");
+        }
+    }
+
+    #[test]
+    fn the_error_names_file_environment_and_flag() {
+        let env = EnvSettings { id: "pettingzoo:subprocess:Popen", kwargs: None, wrappers: None };
+        let error = env.ensure_trusted(Path::new("a.safetensors"), false).unwrap_err().to_string();
+        for part in ["a.safetensors", "pettingzoo:subprocess:Popen", FLAG] {
+            assert!(error.contains(part), "{error}");
+        }
+        env.ensure_trusted(Path::new("a.safetensors"), true).unwrap();
+    }
+}
