@@ -2,7 +2,7 @@
 //! tensors on arrays, with the same results.
 
 pub(crate) mod cache;
-mod core;
+mod compiled;
 mod eager;
 mod effects;
 mod inspect;
@@ -13,7 +13,7 @@ use std::panic::Location;
 
 pub use self::cache::{Difference, Recompile, Stats};
 use self::cache::{FunctionCache, History, SignatureExecutable, function_cache_methods, leaves_of};
-pub(crate) use self::core::{Compiled, CompilerOptions, aliases, overridden};
+pub(crate) use self::compiled::{Compiled, CompilerOptions, aliases, overridden};
 use self::eager::EagerOps;
 pub(crate) use self::effects::Effects;
 pub use self::effects::effects_barrier;
@@ -368,7 +368,7 @@ impl Settings {
         let program = simplify(program);
         let (program, recorder) =
             if self.check_nans { Recorder::of(program) } else { (program, None) };
-        let aliases = if self.check_nans { vec![] } else { core::aliases(&program) };
+        let aliases = if self.check_nans { vec![] } else { compiled::aliases(&program) };
         let options = LowerOptions {
             name: history.name.clone(),
             aliases: aliases.clone(),

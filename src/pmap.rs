@@ -12,10 +12,10 @@
 //! always written out: [`replicate`], [`shard`], [`unreplicate`], [`unshard`].
 
 mod blocks;
-mod core;
-mod mesh;
+mod compiled;
 mod put;
 mod sharded;
+mod sharded_jit;
 mod watchdog;
 
 use std::marker::PhantomData;
@@ -23,13 +23,13 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use self::mesh::{ShardedJit, sharded_jit};
 pub use self::put::{device_get, device_put, make_mesh};
 pub use self::sharded::{
     Sharded, device_put_sharded, devices, replicate, shard, unreplicate, unshard,
 };
+pub use self::sharded_jit::{ShardedJit, sharded_jit};
 
-use self::core::{Compiled, Leaves};
+use self::compiled::{Compiled, Leaves};
 use self::sharded::checked;
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};

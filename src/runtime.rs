@@ -8,7 +8,7 @@ use crate::lower::conv;
 use crate::lower::custom_calls::callbacks::Callback;
 use crate::lower::custom_calls::native_calls::{Bits, Dense};
 use crate::lower::custom_calls::onednn::{self, Convolution, Matmul};
-use crate::lower::custom_calls::{Place, register, register_for};
+use crate::lower::custom_calls::{KernelPlatform, register, register_for};
 use crate::lower::pjrt::{Client, CreateOption, KeyValues, Plugin};
 use crate::lower::stablehlo::{ConvLibrary, LowerOptions, Platform};
 use crate::native;
@@ -303,7 +303,7 @@ fn cpu(options: RuntimeOptions) -> Result<Runtime> {
 /// Starts the client of this machine's GPUs.
 fn gpu(options: RuntimeOptions, node: Option<Node>) -> Result<Runtime> {
     let plugin = Plugin::load(native::locate_cuda_plugin()?)?;
-    let callbacks = register_for::<Callback>(&plugin, Place::Cuda)?;
+    let callbacks = register_for::<Callback>(&plugin, KernelPlatform::Cuda)?;
     let client = match node {
         None => Client::new(plugin, &[]),
         Some(Node { rank, size, store }) => {

@@ -23,7 +23,7 @@ use crate::rl::flags::{
 use crate::rl::frames::{
     FrameBuffer, FrameTransition, SampledBatch, newest_frame, stack_and_frame,
 };
-use crate::rl::saved::{Origin, load_model};
+use crate::rl::saved::{SavedMetadata, load_model};
 use crate::rl::spaces::Sizes;
 use crate::rl::{
     EpisodeStats, Evaluation, Policy, PolicyResults, Run, RunOptions, Summary, Trainer, interrupt,
@@ -622,9 +622,9 @@ fn load_teacher(args: &Args, sizes: &Sizes) -> Result<Teacher<Array>> {
                 .into(),
         ));
     };
-    let origin = Origin::read(path)?;
-    origin.expect("dqn_atari", path)?;
-    let env_id = origin.settings.get("env_id").and_then(|id| id.as_str()).unwrap_or_default();
+    let metadata = SavedMetadata::read(path)?;
+    metadata.ensure_algorithm("dqn_atari", path)?;
+    let env_id = metadata.settings.get("env_id").and_then(|id| id.as_str()).unwrap_or_default();
     if env_id != args.env_id {
         return Err(Error::Config(format!(
             "--teacher-model {}: it was trained on {env_id}, and --env-id is {}",
@@ -713,10 +713,11 @@ pub fn train(args: &Args) -> Result<Summary> {
     let state = init.call((train_state, handle, key))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     if trainer.global_step() > 0 {
-        progress = serde_json::from_value(trainer.notes.clone())
-            .map_err(|error| Error::Argument(format!("the notes of the checkpoint: {error}")))?;
+        progress = serde_json::from_value(trainer.extra_state.clone()).map_err(|error| {
+            Error::Argument(format!("the extra state of the checkpoint: {error}"))
+        })?;
     }
-    trainer.notes = serde_json::json!(progress);
+    trainer.extra_state = serde_json::json!(progress);
     while trainer.should_continue() {
         // A transition is complete only after the next step: the first call never learns.
         let learning_starts = if args.parity { 1 } else { args.learning_starts.max(1) };
@@ -735,7 +736,7 @@ pub fn train(args: &Args) -> Result<Summary> {
             trainer.log(&[("charts/distill_coeff", coefficient)])?;
         }
         episodes.iter().for_each(|episode| progress.push(episode.episodic_return));
-        trainer.notes = serde_json::json!(progress);
+        trainer.extra_state = serde_json::json!(progress);
         trainer.checkpoint_if_due(&state, &envs)?;
     }
     let programs = [init.stats().seconds(), explore.stats().seconds(), learn.stats().seconds()];

@@ -12,7 +12,7 @@ use super::*;
 use crate::envs::{self, EnvSpec};
 use crate::error::{Error, Result};
 use crate::rl::ranges::ranged;
-use crate::rl::saved::Origin;
+use crate::rl::saved::SavedMetadata;
 use crate::rl::{Algorithm, EnvSupport, Evaluation, Policy, algorithm};
 
 /// A registered algorithm.
@@ -34,10 +34,10 @@ pub struct Entry {
     pub settings: fn(Vec<OsString>) -> Result<Map<String, Value>>,
     /// Trains with a command line, whose first word is the program's name, and prints the result.
     pub train: fn(Vec<OsString>) -> ExitCode,
-    /// Evaluates the model in a file whose origin is known.
-    play: fn(&Path, &Origin, &mut Evaluation) -> Result<()>,
-    /// Returns the policy of the model in a file whose origin is known.
-    policy: fn(&Path, &Origin) -> Result<Policy>,
+    /// Evaluates the model in a file whose metadata is known.
+    play: fn(&Path, &SavedMetadata, &mut Evaluation) -> Result<()>,
+    /// Returns the policy of the model in a file whose metadata is known.
+    policy: fn(&Path, &SavedMetadata) -> Result<Policy>,
 }
 
 const fn entry<A: Algorithm>() -> Entry {
@@ -176,8 +176,8 @@ pub(super) fn with_alternatives<A: Algorithm>(args: &A, error: Error) -> Error {
 /// # Errors
 /// Returns [`Error::Argument`] for the model of an algorithm that is not in [`ALGORITHMS`], and the
 /// errors of the algorithm.
-pub fn play(path: &Path, origin: &Origin, evaluation: &mut Evaluation) -> Result<()> {
-    (saved_by(path, origin, "evaluates it: `PROGRAM eval")?.play)(path, origin, evaluation)
+pub fn play(path: &Path, metadata: &SavedMetadata, evaluation: &mut Evaluation) -> Result<()> {
+    (saved_by(path, metadata, "evaluates it: `PROGRAM eval")?.play)(path, metadata, evaluation)
 }
 
 /// Returns the policy of the model at `path`.
@@ -185,18 +185,18 @@ pub fn play(path: &Path, origin: &Origin, evaluation: &mut Evaluation) -> Result
 /// # Errors
 /// Returns [`Error::Argument`] for the model of an algorithm that is not in [`ALGORITHMS`], and the
 /// errors of the algorithm.
-pub fn policy(path: &Path, origin: &Origin) -> Result<Policy> {
-    (saved_by(path, origin, "exports it: `PROGRAM export")?.policy)(path, origin)
+pub fn policy(path: &Path, metadata: &SavedMetadata) -> Result<Policy> {
+    (saved_by(path, metadata, "exports it: `PROGRAM export")?.policy)(path, metadata)
 }
 
 /// Returns the algorithm that saved a model. `advice` is what another program does with it.
-fn saved_by(path: &Path, origin: &Origin, advice: &str) -> Result<&'static Entry> {
-    ALGORITHMS.iter().find(|entry| entry.name == origin.algorithm).ok_or_else(|| {
+fn saved_by(path: &Path, metadata: &SavedMetadata, advice: &str) -> Result<&'static Entry> {
+    ALGORITHMS.iter().find(|entry| entry.name == metadata.algorithm).ok_or_else(|| {
         Error::Argument(format!(
             "{0} was saved by {1}, which is not an algorithm of this command; the program that \
              trained it {advice} --run {0}`",
             path.display(),
-            origin.algorithm
+            metadata.algorithm
         ))
     })
 }

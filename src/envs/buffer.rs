@@ -1,8 +1,8 @@
 //! Batch buffers: aligned memory that environments fill in place and learners read without a copy.
 //!
-//! A buffer has a life cycle: *filling* (each row is lent once, to the thread that steps that
+//! A buffer has a life cycle: *batch* (each row is lent once, to the thread that steps that
 //! environment), then *batch* (shared, read only), then, when the last reference to the batch is
-//! dropped, filling again. A batch therefore stays valid for as long as it is referenced, also by a
+//! dropped, batch again. A batch therefore stays valid for as long as it is referenced, also by a
 //! device runtime that reads the memory in place.
 //!
 //! This file has all the `unsafe` code for threads that write different rows of one allocation.
@@ -79,7 +79,7 @@ impl RowWriter {
     pub(super) fn slices(&mut self) -> (&mut [u8], &mut [u8]) {
         let slice = |rows: &Rows, bytes: usize| {
             debug_assert!((self.row + 1) * bytes <= rows.bytes);
-            // SAFETY: in bounds (`Filling::writer` checked the row). `Filling` makes one
+            // SAFETY: in bounds (`BatchBuilder::writer` checked the row). `BatchBuilder` makes one
             // writer per row, so no other writer has these bytes, and makes no slice of its own
             // while a writer exists. `&mut self` keeps a writer from making two.
             unsafe { std::slice::from_raw_parts_mut(rows.start().add(self.row * bytes), bytes) }
@@ -134,15 +134,15 @@ struct Arrays {
 }
 
 /// Batch whose rows are being written.
-pub(super) struct Filling {
+pub(super) struct BatchBuilder {
     arrays: Arrays,
     handed_out: Vec<bool>,
 }
 
-impl Filling {
+impl BatchBuilder {
     /// Allocates memory for `rows` observations of `space`, and for as many final observations if
     /// `keep_final` is true.
-    pub(super) fn new(rows: usize, space: &Space, keep_final: bool) -> Filling {
+    pub(super) fn new(rows: usize, space: &Space, keep_final: bool) -> BatchBuilder {
         let obs_bytes = space.bytes();
         let final_bytes = if keep_final { obs_bytes } else { 0 };
         let arrays = Arrays {
@@ -166,7 +166,7 @@ impl Filling {
             episodic_return: Column::new(rows),
             episodic_length: Column::new(rows),
         };
-        Filling { arrays, handed_out: vec![false; rows] }
+        BatchBuilder { arrays, handed_out: vec![false; rows] }
     }
 
     /// Returns write access to `row`.
@@ -295,8 +295,8 @@ impl Batch {
 
     /// Returns the observations as bytes.
     pub fn obs_bytes(&self) -> &[u8] {
-        // SAFETY: `Filling::finish`, the only maker of batches, saw that no writer was left, and
-        // writers come only from a `Filling`, which a shared batch is not.
+        // SAFETY: `BatchBuilder::finish`, the only maker of batches, saw that no writer was left, and
+        // writers come only from a `BatchBuilder`, which a shared batch is not.
         unsafe { self.0.obs.bytes() }
     }
 
@@ -393,9 +393,9 @@ impl Batch {
     }
 
     /// Returns the memory, to be filled again, if this is the last reference to it.
-    pub(super) fn recycle(self) -> Option<Filling> {
+    pub(super) fn recycle(self) -> Option<BatchBuilder> {
         let arrays = Arc::into_inner(self.0)?;
-        Some(Filling { handed_out: vec![false; arrays.rows], arrays })
+        Some(BatchBuilder { handed_out: vec![false; arrays.rows], arrays })
     }
 }
 

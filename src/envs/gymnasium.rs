@@ -5,12 +5,12 @@
 //! `pettingzoo:module` is the game that the module's `parallel_env()` makes; each of its agents is
 //! one environment of a pool.
 //!
-//! Each process has several environments (`group`). Observations, actions, rewards and flags lie in
+//! Each process has several environments (`process_pool`). Observations, actions, rewards and flags lie in
 //! one shared memory (`segment`); a pipe in each direction carries four bytes for a step, and one for
 //! a batch (`process`). The script of the processes is `gymnasium/worker.py`.
 
-mod group;
 mod process;
+mod process_pool;
 mod segment;
 mod spec;
 
@@ -29,8 +29,8 @@ use super::parallel::check_agents;
 use super::pool::{self, EnvPool, PoolOptions};
 use super::spec::EnvSpec;
 #[cfg(feature = "rl")]
-pub(crate) use group::default_python;
-use group::{Group, Placement, Settings};
+pub(crate) use process_pool::default_python;
+use process_pool::{Placement, ProcessPool, Settings};
 pub(super) use spec::Described;
 
 /// Prefix of the ids of this family.
@@ -105,14 +105,14 @@ pub fn gymnasium_options(id: &str) -> GymnasiumOptions {
 
 /// Makes one environment, in a process of its own.
 pub(super) fn make(id: &str) -> Result<Box<dyn Env>> {
-    let group = Group::start(&Settings {
+    let processes = ProcessPool::start(&Settings {
         id,
         options: &gymnasium_options(id),
         placement: Placement { num_envs: 1, num_agents: 1, num_processes: 1 },
         max_episode_steps: None,
         reset_in_step: false,
     })?;
-    Ok(group.envs(1).remove(0))
+    Ok(processes.envs(1).remove(0))
 }
 
 /// Returns the specification of the environment `id`, or of one agent of the game `id`, and the
@@ -130,7 +130,7 @@ fn spec_with(id: &str, options: &GymnasiumOptions) -> Result<(EnvSpec, usize)> {
     if let Some((.., spec, num_agents)) = found {
         return Ok((spec.clone(), *num_agents));
     }
-    let (spec, num_agents) = Group::describe(id, options)?;
+    let (spec, num_agents) = ProcessPool::describe(id, options)?;
     known.push((id.to_string(), key, spec.clone(), num_agents));
     Ok((spec, num_agents))
 }
@@ -182,14 +182,14 @@ impl EnvPool {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let wanted = if pool.num_threads == 0 { cores } else { pool.num_threads };
         let num_processes = wanted.min(num_envs / num_agents);
-        let group = Group::start(&Settings {
+        let processes = ProcessPool::start(&Settings {
             id,
             options: &options,
             placement: Placement { num_envs, num_agents, num_processes },
             max_episode_steps: pool.max_episode_steps,
             reset_in_step: pool.autoreset == Autoreset::SameStep,
         })?;
-        EnvPool::with_backend(group.envs(num_envs), group, pool)
+        EnvPool::with_backend(processes.envs(num_envs), processes, pool)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::timeline;
 use super::actions::{ActionRule, Actions};
 use super::autoreset::Autoreset;
 use super::backend::Backend;
-use super::buffer::{Batch, Filling, check_rows};
+use super::buffer::{Batch, BatchBuilder, check_rows};
 use super::camera::Camera;
 use super::env::{Env, Frame};
 use super::failures::{Failure, Failures, OnError};
@@ -130,7 +130,7 @@ struct Pending {
 }
 
 struct Block {
-    filling: Filling,
+    builder: BatchBuilder,
     assigned: usize,
     inbox: Arc<Inbox>,
 }
@@ -393,7 +393,7 @@ impl EnvPool {
         self.receive(assigned)?;
         let block = self.blocks.pop_front().expect("there is a front");
         self.blocks_done += 1;
-        let batch = block.filling.finish();
+        let batch = block.builder.finish();
         self.handed_out.push(batch.clone());
         Ok(batch)
     }
@@ -548,9 +548,9 @@ impl EnvPool {
         for env in envs {
             self.busy[env] = true;
             if self.blocks.back().is_none_or(|block| block.assigned == rows) {
-                let filling = self.fresh();
+                let builder = self.fresh();
                 let inbox = Arc::new(Inbox::new(rows));
-                self.blocks.push_back(Block { filling, assigned: 0, inbox });
+                self.blocks.push_back(Block { builder, assigned: 0, inbox });
             }
             let block = self.blocks_done + self.blocks.len() as u64 - 1;
             let back = self.blocks.back_mut().expect("just pushed");
@@ -562,11 +562,11 @@ impl EnvPool {
     }
 
     /// Returns memory for a batch: that of a batch that is no longer in use, or new memory.
-    fn fresh(&mut self) -> Filling {
+    fn fresh(&mut self) -> BatchBuilder {
         let free = self.handed_out.iter().position(Batch::is_unshared);
         free.and_then(|i| self.handed_out.swap_remove(i).recycle()).unwrap_or_else(|| {
             let keep_final = self.options.autoreset == Autoreset::SameStep;
-            Filling::new(self.options.batch_size, &self.spec.observation, keep_final)
+            BatchBuilder::new(self.options.batch_size, &self.spec.observation, keep_final)
         })
     }
 
@@ -584,7 +584,7 @@ impl EnvPool {
         workers.submit(self.pending.drain(..).map(|Pending { env, block, row, task, .. }| {
             let block = &mut self.blocks[(block - self.blocks_done) as usize];
             let slot = self.slots[env].take().expect("it was not busy, so it is here");
-            let writer = block.filling.writer(row);
+            let writer = block.builder.writer(row);
             Job { slot, row, writer, task, inbox: block.inbox.clone() }
         }));
     }
@@ -601,7 +601,7 @@ impl EnvPool {
                 match back.failure {
                     Some(problem) => failure = failure.or(Some((env, problem))),
                     None => {
-                        store(&mut block.filling, &mut self.finished, back.row, &back.slot);
+                        store(&mut block.builder, &mut self.finished, back.row, &back.slot);
                         back.slot.failure.take().into_iter().for_each(|f| self.failures.push(f));
                     }
                 }
@@ -621,9 +621,9 @@ impl EnvPool {
         let probing = matches!(self.engine, Engine::Inline(Some(_)))
             && self.pending.iter().take(count).all(|pending| pending.task == Task::Step);
         let began = probing.then(Instant::now);
-        let Block { filling, .. } = self.blocks.front_mut().expect("there is a front");
-        let obs_bytes = filling.obs_bytes();
-        let (obs, final_obs) = filling.all();
+        let Block { builder, .. } = self.blocks.front_mut().expect("there is a front");
+        let obs_bytes = builder.obs_bytes();
+        let (obs, final_obs) = builder.all();
         let final_bytes = if final_obs.is_empty() { 0 } else { obs_bytes };
         // One guard for all rows up to a failure. The environments after it are stepped too, as by
         // threads, so that results do not depend on the number of threads. Processes that hang are not
@@ -648,7 +648,7 @@ impl EnvPool {
                 continue;
             }
             let slot = self.slots[env].as_mut().expect("nothing is with a worker");
-            store(filling, &mut self.finished, row, slot);
+            store(builder, &mut self.finished, row, slot);
             slot.failure.take().into_iter().for_each(|f| self.failures.push(f));
         }
         // The first row that failed, as with threads.
@@ -776,8 +776,8 @@ fn start(id: &str, count: usize, options: &PoolOptions) -> Result<Workers> {
     Workers::start(id, &team)
 }
 
-fn store(filling: &mut Filling, finished: &mut Finished, row: usize, slot: &Slot) {
-    filling.set(row, slot.index, &slot.outcome);
+fn store(builder: &mut BatchBuilder, finished: &mut Finished, row: usize, slot: &Slot) {
+    builder.set(row, slot.index, &slot.outcome);
     if let Some(episode) = slot.outcome.finished {
         finished.push(episode);
     }

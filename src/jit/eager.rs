@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use smallvec::SmallVec;
 
-use super::core::compile;
+use super::compiled::compile;
 use super::nan::Check;
 use crate::array::Array;
 use crate::error::Result;

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::LoweredProgram;
-use super::core::Compiled;
+use super::compiled::Compiled;
 use crate::error::Result;
 use crate::lower::artifact::LeafPath;
 use crate::lower::cache::CacheOutcome;

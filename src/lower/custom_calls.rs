@@ -138,7 +138,7 @@ fn panic_text(payload: &(dyn Any + Send)) -> &str {
 
 /// Location of the programs that call a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum KernelPlatform {
     /// The host's processor: kernels read and write the programs' own memory.
     Host,
     /// NVIDIA's GPUs: the data that a kernel reads and writes is copied from the device and back,
@@ -218,17 +218,17 @@ fn trampoline<K: Kernel>(
 /// # Errors
 /// Returns errors from the plugin, for example that another function has this name.
 pub fn register<K: Kernel>(plugin: &Plugin) -> Result<bool> {
-    register_for::<K>(plugin, Place::Host)
+    register_for::<K>(plugin, KernelPlatform::Host)
 }
 
-/// [`register`], for programs that run at `place`.
+/// [`register`], for programs that run on `platform`.
 ///
 /// # Errors
 /// As [`register`].
-pub fn register_for<K: Kernel>(plugin: &Plugin, place: Place) -> Result<bool> {
-    let (platform, handler) = match place {
-        Place::Host => ("Host", on_host::<K> as *mut c_void),
-        Place::Cuda => ("CUDA", on_cuda::<K> as *mut c_void),
+pub fn register_for<K: Kernel>(plugin: &Plugin, platform: KernelPlatform) -> Result<bool> {
+    let (name, handler) = match platform {
+        KernelPlatform::Host => ("Host", on_host::<K> as *mut c_void),
+        KernelPlatform::Cuda => ("CUDA", on_cuda::<K> as *mut c_void),
     };
     // SAFETY: the table and its list of extensions live as long as the plugin, which is never
     // unloaded; the extension numbered so has this layout in every plugin since API 0.80.
@@ -249,8 +249,8 @@ pub fn register_for<K: Kernel>(plugin: &Plugin, place: Place) -> Result<bool> {
         target_name: K::TARGET.as_ptr().cast(),
         target_name_size: K::TARGET.len(),
         handler,
-        platform_name: platform.as_ptr().cast(),
-        platform_name_size: platform.len(),
+        platform_name: name.as_ptr().cast(),
+        platform_name_size: name.len(),
         traits: 0,
     };
     // SAFETY: the names outlive the call; the handler is a function of the signature expected.

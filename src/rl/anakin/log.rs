@@ -71,7 +71,7 @@ impl Columns {
 
 /// Part of the state of the log that a checkpoint keeps.
 #[derive(Serialize, Deserialize)]
-struct Notes {
+struct LogState {
     returns: Vec<Returns>,
     diverged: Vec<Option<u64>>,
 }
@@ -88,23 +88,23 @@ pub(super) struct AgentsLog<'a, A> {
 }
 
 impl<'a, A: AnakinArgs> AgentsLog<'a, A> {
-    /// Creates the state of a new run, or restores it from the [`notes`](AgentsLog::notes) of a
+    /// Creates the state of a new run, or restores it from the [`saved_state`](AgentsLog::saved_state) of a
     /// checkpoint.
-    pub(super) fn new(args: &'a A, notes: &Value, num_updates: u64) -> Result<AgentsLog<'a, A>> {
+    pub(super) fn new(args: &'a A, saved: &Value, num_updates: u64) -> Result<AgentsLog<'a, A>> {
         let agents = args.agents().num_agents();
         let damaged =
             |problem| Error::Argument(format!("the returns in the checkpoint: {problem}"));
-        let Notes { returns, diverged } = match notes {
+        let LogState { returns, diverged } = match saved {
             Value::Null => {
-                Notes { returns: vec![Returns::default(); agents], diverged: vec![None; agents] }
+                LogState { returns: vec![Returns::default(); agents], diverged: vec![None; agents] }
             }
             // Checkpoints of earlier versions have returns only.
-            Value::Array(_) => Notes {
-                returns: serde_json::from_value(notes.clone())
+            Value::Array(_) => LogState {
+                returns: serde_json::from_value(saved.clone())
                     .map_err(|e| damaged(e.to_string()))?,
                 diverged: vec![None; agents],
             },
-            notes => serde_json::from_value(notes.clone()).map_err(|e| damaged(e.to_string()))?,
+            saved => serde_json::from_value(saved.clone()).map_err(|e| damaged(e.to_string()))?,
         };
         let number = returns.len().min(diverged.len());
         let wrong = match returns.len() == agents && diverged.len() == agents {
@@ -118,9 +118,9 @@ impl<'a, A: AnakinArgs> AgentsLog<'a, A> {
     }
 
     /// Returns the part of the state that a checkpoint keeps.
-    pub(super) fn notes(&self) -> Result<Value> {
-        let notes = Notes { returns: self.returns.clone(), diverged: self.diverged.clone() };
-        serde_json::to_value(notes)
+    pub(super) fn saved_state(&self) -> Result<Value> {
+        let saved = LogState { returns: self.returns.clone(), diverged: self.diverged.clone() };
+        serde_json::to_value(saved)
             .map_err(|e| Error::Argument(format!("the returns of the episodes: {e}")))
     }
 

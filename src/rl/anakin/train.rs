@@ -45,7 +45,8 @@ pub fn train_agents<A: AnakinArgs, S: AgentTree, M: AgentTree, P: Tree<Array>>(
     let program = |updates| TrainFn::new(args, env, updates, devices, train_iterations);
     let keys = options.keys(args.options().seed)?;
     let mut state = trainer.init_or_resume(init.call(keys)?, ())?;
-    let mut log = AgentsLog::new(args, &trainer.notes, trainer.global_step() / steps_per_update)?;
+    let mut log =
+        AgentsLog::new(args, &trainer.extra_state, trainer.global_step() / steps_per_update)?;
     // 0 if a resumed run has already taken all of its timesteps. The trainer then stops, as no
     // update is left.
     let remaining = |log: &AgentsLog<A>| args.num_updates().saturating_sub(log.num_updates);
@@ -62,7 +63,7 @@ pub fn train_agents<A: AnakinArgs, S: AgentTree, M: AgentTree, P: Tree<Array>>(
             log.details(&trainer.run.dir)?;
             return Err(error);
         }
-        trainer.notes = log.notes()?;
+        trainer.extra_state = log.saved_state()?;
         trainer.advance(updates * steps_per_update)?;
         trainer.iteration_steps = next_updates(&log).max(1) * steps_per_update;
         trainer.checkpoint_if_due(&state, ())?;

@@ -20,7 +20,9 @@ use crate::rl::export_command::ExportCommand;
 use crate::rl::files;
 use crate::rl::options::{ENV_TIMEOUT, RunOptions};
 use crate::rl::policy::Policy;
-use crate::rl::saved::{CHECKPOINT, MODEL, Origin, checkpoint_in, ensure_same_settings, settings};
+use crate::rl::saved::{
+    CHECKPOINT, MODEL, SavedMetadata, checkpoint_in, ensure_same_settings, settings,
+};
 use crate::rl::training::env_options::EnvOptions;
 use crate::rl::training::trust;
 use crate::rl::{EnvSupport, Summary, flags, memory, ranges};
@@ -247,11 +249,11 @@ fn parse_with<A: Algorithm>(
         command.error(ClapErrorKind::ValueValidation, format!("--resume: {error}"))
     };
     let path = checkpoint_in(run);
-    let origin = saved_by::<A>(&path).map_err(refused)?;
+    let metadata = saved_by::<A>(&path).map_err(refused)?;
     let (name, given) = args.split_first().expect("the program's name comes first");
-    let saved = origin.flags();
+    let saved = metadata.flags();
     let resumed = parse([name].into_iter().chain(&saved).chain(given).cloned().collect())?;
-    origin.expect_settings_of(&resumed, &path).map_err(refused)?;
+    metadata.ensure_settings_of(&resumed, &path).map_err(refused)?;
     trust::ensure_resume_trusted(&resumed, &parsed, &path).map_err(refused)?;
     Ok(resumed)
 }
@@ -295,15 +297,15 @@ pub fn env_id_in(args: impl IntoIterator<Item = String>) -> Option<String> {
     flags::peek_in(args.clone(), "env-id").or_else(|| {
         let run = flags::peek_in(args, "resume")?;
         // Parsing reports errors of the checkpoint.
-        let origin = Origin::read(&checkpoint_in(Path::new(&run))).ok()?;
-        Some(origin.settings.get("env_id")?.as_str()?.to_string())
+        let metadata = SavedMetadata::read(&checkpoint_in(Path::new(&run))).ok()?;
+        Some(metadata.settings.get("env_id")?.as_str()?.to_string())
     })
 }
 
-fn saved_by<A: Algorithm>(path: &Path) -> Result<Origin> {
-    let origin = Origin::read(path)?;
-    origin.expect(A::NAME, path)?;
-    Ok(origin)
+fn saved_by<A: Algorithm>(path: &Path) -> Result<SavedMetadata> {
+    let metadata = SavedMetadata::read(path)?;
+    metadata.ensure_algorithm(A::NAME, path)?;
+    Ok(metadata)
 }
 
 /// Reads the metadata of the run that `args` resume from the checkpoint `path`, and checks that their
@@ -312,13 +314,16 @@ fn saved_by<A: Algorithm>(path: &Path) -> Result<Origin> {
 ///
 /// # Errors
 /// Returns errors of the file, and [`Error::Config`] that names the first flag that differs.
-pub(in crate::rl) fn resumed_origin<A: Algorithm>(args: &A, path: &Path) -> Result<Origin> {
-    let origin = saved_by::<A>(path)?;
-    let words = [OsString::from(A::NAME)].into_iter().chain(origin.flags());
+pub(in crate::rl) fn resumed_metadata<A: Algorithm>(
+    args: &A,
+    path: &Path,
+) -> Result<SavedMetadata> {
+    let metadata = saved_by::<A>(path)?;
+    let words = [OsString::from(A::NAME)].into_iter().chain(metadata.flags());
     let began: A = flags::parse_from(words)
         .map_err(|error| Error::Config(format!("the settings of {}: {error}", path.display())))?;
     ensure_same_settings(&settings(args)?, &settings(&began)?, path)?;
-    Ok(origin)
+    Ok(metadata)
 }
 
 /// Evaluates a model that `A` saved, with the settings of its run.
@@ -327,28 +332,28 @@ pub(in crate::rl) fn resumed_origin<A: Algorithm>(args: &A, path: &Path) -> Resu
 /// [`Error::Argument`] for the model of another algorithm, and the errors of [`Algorithm::play`].
 pub(crate) fn play_saved<A: Algorithm>(
     path: &Path,
-    origin: &Origin,
+    metadata: &SavedMetadata,
     evaluation: &mut Evaluation,
 ) -> Result<()> {
-    saved_settings::<A>(path, origin)?.play(&checkpoint::load(path)?, evaluation)
+    saved_settings::<A>(path, metadata)?.play(&checkpoint::load(path)?, evaluation)
 }
 
 /// Returns the policy of a model that `A` saved.
 ///
 /// # Errors
 /// [`Error::Argument`] for the model of another algorithm, and the errors of [`Algorithm::policy`].
-pub(crate) fn policy_of<A: Algorithm>(path: &Path, origin: &Origin) -> Result<Policy> {
-    saved_settings::<A>(path, origin)?.policy(&checkpoint::load(path)?)
+pub(crate) fn policy_of<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Result<Policy> {
+    saved_settings::<A>(path, metadata)?.policy(&checkpoint::load(path)?)
 }
 
 /// Returns the settings of the run that saved a model.
-fn saved_settings<A: Algorithm>(path: &Path, origin: &Origin) -> Result<A> {
-    origin.expect(A::NAME, path)?;
-    let words = [A::NAME.into()].into_iter().chain(origin.flags());
+fn saved_settings<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Result<A> {
+    metadata.ensure_algorithm(A::NAME, path)?;
+    let words = [A::NAME.into()].into_iter().chain(metadata.flags());
     let args: A = flags::parse_from(words)
         .map_err(|error| Error::Argument(format!("the settings in {}: {error}", path.display())))?;
-    origin.expect_settings_of(&args, path)?;
-    trust::ensure_trusted(&args, path, origin.is_trusted())?;
+    metadata.ensure_settings_of(&args, path)?;
+    trust::ensure_trusted(&args, path, metadata.is_trusted())?;
     check(&args)?;
     Ok(args)
 }

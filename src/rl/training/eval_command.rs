@@ -8,7 +8,7 @@ use clap::{Args, Parser};
 
 use crate::error::{Error, Result};
 use crate::rl::evaluation::Evaluation;
-use crate::rl::saved::{CHECKPOINT, Origin};
+use crate::rl::saved::{CHECKPOINT, SavedMetadata};
 
 /// Flags of `eval`.
 #[derive(Debug, Clone, Args)]
@@ -42,16 +42,16 @@ impl EvalOptions {
     /// [`Error::Argument`] if there is no model to evaluate, and the errors of `play`.
     pub fn evaluate(
         &self,
-        play: impl FnOnce(&Path, &Origin, &mut Evaluation) -> Result<()>,
+        play: impl FnOnce(&Path, &SavedMetadata, &mut Evaluation) -> Result<()>,
     ) -> Result<String> {
         let Some(run) = &self.run else {
             return Err(Error::Argument("eval needs --run, the folder of a run".into()));
         };
-        let (model, origin) = saved_model(run, self.trust_remote_code)?;
+        let (model, metadata) = saved_model(run, self.trust_remote_code)?;
         let mut evaluation = self.evaluation()?;
-        play(&model, &origin, &mut evaluation)?;
-        let env_id = origin.settings.get("env_id").and_then(|id| id.as_str()).unwrap_or("?");
-        Ok(report(&origin.algorithm, env_id, &evaluation))
+        play(&model, &metadata, &mut evaluation)?;
+        let env_id = metadata.settings.get("env_id").and_then(|id| id.as_str()).unwrap_or("?");
+        Ok(report(&metadata.algorithm, env_id, &evaluation))
     }
 
     /// Returns an evaluation without episodes, of as many as these options ask for.
@@ -85,16 +85,16 @@ pub fn report(policy: &str, env_id: &str, evaluation: &Evaluation) -> String {
 ///
 /// # Errors
 /// [`Error::Argument`] if there is no model, and errors of reading it.
-pub(in crate::rl) fn saved_model(run: &Path, is_trusted: bool) -> Result<(PathBuf, Origin)> {
+pub(in crate::rl) fn saved_model(run: &Path, is_trusted: bool) -> Result<(PathBuf, SavedMetadata)> {
     let model = model_in(run)?;
-    let origin = Origin::read(&model)?;
-    if origin.place.is_some() {
+    let metadata = SavedMetadata::read(&model)?;
+    if metadata.run_state.is_some() {
         return Err(Error::Argument(format!(
             "{} is a checkpoint, from which --resume continues; --save-model saves a model",
             model.display()
         )));
     }
-    Ok((model, origin.with_trust(is_trusted)))
+    Ok((model, metadata.with_trust(is_trusted)))
 }
 
 /// Returns the path of the model in a run's folder.

@@ -9,7 +9,7 @@ use clap::{Args, Parser, ValueEnum};
 
 use crate::error::{Error, Result};
 use crate::rl::policy::Policy;
-use crate::rl::saved::Origin;
+use crate::rl::saved::SavedMetadata;
 use crate::rl::training::eval_command::saved_model;
 
 /// Format of an exported policy.
@@ -69,9 +69,12 @@ impl ExportOptions {
     /// # Errors
     /// [`Error::Argument`] if there is no model, or if the policy cannot be written in a format;
     /// [`Error::Io`], and the errors of `policy`.
-    pub fn export(&self, policy: impl FnOnce(&Path, &Origin) -> Result<Policy>) -> Result<String> {
-        let (model, origin) = saved_model(&self.run, self.trust_remote_code)?;
-        let policy = policy(&model, &origin)?;
+    pub fn export(
+        &self,
+        policy: impl FnOnce(&Path, &SavedMetadata) -> Result<Policy>,
+    ) -> Result<String> {
+        let (model, metadata) = saved_model(&self.run, self.trust_remote_code)?;
+        let policy = policy(&model, &metadata)?;
         let folder = match &self.out {
             Some(out) => out.as_path(),
             None => model.parent().unwrap_or(Path::new("")),
@@ -79,9 +82,9 @@ impl ExportOptions {
         fs::create_dir_all(folder).map_err(Error::io("cannot create", folder))?;
         let all = [ExportFormat::Jax, ExportFormat::Stablehlo, ExportFormat::Onnx];
         let formats = if self.format.is_empty() { &all[..] } else { &self.format };
-        let name = format!("{}_policy", origin.algorithm);
-        let env_id = origin.settings.get("env_id").and_then(|id| id.as_str()).unwrap_or("?");
-        let mut text = format!("{} on {env_id}\n", origin.algorithm);
+        let name = format!("{}_policy", metadata.algorithm);
+        let env_id = metadata.settings.get("env_id").and_then(|id| id.as_str()).unwrap_or("?");
+        let mut text = format!("{} on {env_id}\n", metadata.algorithm);
         let _ = writeln!(text, "  takes {}", policy.inputs().join(", "));
         let _ = writeln!(text, "  gives {}", policy.outputs()?.join(", "));
         for &format in formats {

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::array::Array;
 use crate::error::Result;
 use crate::rl::checkpoint::{self, Checkpoint};
-use crate::rl::saved::{CHECKPOINT, Origin};
+use crate::rl::saved::{CHECKPOINT, SavedMetadata};
 use crate::rl::{Algorithm, EpisodeRecord, Evaluation, RunOptions, Summary, Trainer, algorithm};
 use crate::trace::TensorType;
 
@@ -397,7 +397,7 @@ fn links_in_a_run_lead_nowhere() {
     let path = sandbox.run.join(CHECKPOINT);
     fs::remove_file(&path).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-    let error = Origin::read(&path).unwrap_err().to_string();
+    let error = SavedMetadata::read(&path).unwrap_err().to_string();
     assert!(error.contains("it is not a regular file"), "{error}");
 }
 

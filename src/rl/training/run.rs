@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::rl::files;
-use crate::rl::saved::Place;
+use crate::rl::saved::RunState;
 use crate::rl::tensorboard::{EventWriter, unix_seconds};
 use crate::rl::training::lock::{RunLock, remove_unfinished};
 use crate::rl::training::returns::Returns;
@@ -107,17 +107,17 @@ impl Run {
         exp_name: &str,
         env_id: &str,
         seed: u64,
-        (place, lock): (&Place, RunLock),
+        (run_state, lock): (&RunState, RunLock),
     ) -> Result<Run> {
         let dir = dir_of(path);
         let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let before = Duration::try_from_secs_f64(place.wall_s).unwrap_or_default();
+        let before = Duration::try_from_secs_f64(run_state.wall_s).unwrap_or_default();
         Ok(Run {
             name,
             // A checked state names one file in this folder.
-            events: EventWriter::reopen(dir.join(&place.events), place.events_length)?,
+            events: EventWriter::reopen(dir.join(&run_state.events), run_state.events_length)?,
             dir,
-            returns: Returns::of(place.returns.clone(), place.episodes),
+            returns: Returns::of(run_state.returns.clone(), run_state.episodes),
             exp_name: exp_name.to_string(),
             env_id: env_id.to_string(),
             seed,
@@ -142,18 +142,22 @@ impl Run {
     ///
     /// # Errors
     /// [`Error::Io`] if they cannot be written; [`Error::Config`] if another process writes the run.
-    pub(in crate::rl) fn place(&mut self, global_step: u64, notes: Value) -> Result<Place> {
+    pub(in crate::rl) fn run_state(
+        &mut self,
+        global_step: u64,
+        extra_state: Value,
+    ) -> Result<RunState> {
         let events_length = self.events.written()?;
         self.lock.renew()?;
         let events = self.events.path().file_name().unwrap_or_default().to_string_lossy();
-        Ok(Place {
+        Ok(RunState {
             global_step,
             wall_s: self.wall_s(),
             returns: self.returns.last().clone(),
             episodes: self.returns.episodes(),
             events: events.into_owned(),
             events_length,
-            notes,
+            extra_state,
         })
     }
 

@@ -38,7 +38,7 @@ const MAX_SECONDS: f64 = 1e9;
 const FORMAT: u32 = 1;
 /// Metadata of a saved model or run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct SavedMetadata {
     format: u32,
     /// Version of this crate that saved it.
     pub version: String,
@@ -47,8 +47,8 @@ pub struct Origin {
     /// All settings.
     pub settings: Map<String, Value>,
     /// Progress of the run; `None` for a model.
-    #[serde(default)]
-    pub place: Option<Place>,
+    #[serde(default, rename = "place")]
+    pub run_state: Option<RunState>,
     /// True if the user permits the Python code that the settings name; no file sets it.
     #[serde(skip)]
     is_trusted: bool,
@@ -56,7 +56,7 @@ pub struct Origin {
 
 /// Progress of a run between two calls of its program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Place {
+pub struct RunState {
     /// Number of timesteps so far.
     pub global_step: u64,
     /// Seconds so far.
@@ -71,22 +71,26 @@ pub struct Place {
     /// Number of its bytes that were written.
     pub events_length: u64,
     /// Additional host state of the training loop.
-    #[serde(default)]
-    pub notes: Value,
+    #[serde(default, rename = "notes")]
+    pub extra_state: Value,
 }
 
-impl Origin {
+impl SavedMetadata {
     /// Creates the metadata of a model or run with these settings.
     ///
     /// # Errors
     /// [`Error::Config`] if they are not a struct of plain values.
-    pub fn of(algorithm: &str, args: &impl Serialize, place: Option<Place>) -> Result<Origin> {
-        Ok(Origin {
+    pub fn of(
+        algorithm: &str,
+        args: &impl Serialize,
+        run_state: Option<RunState>,
+    ) -> Result<SavedMetadata> {
+        Ok(SavedMetadata {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_string(),
             algorithm: algorithm.to_string(),
             settings: settings(args)?,
-            place,
+            run_state,
             is_trusted: false,
         })
     }
@@ -96,34 +100,34 @@ impl Origin {
     /// # Errors
     /// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if it was not saved by a run,
     /// or by another version of this crate.
-    pub fn read(path: &Path) -> Result<Origin> {
-        let origin: Origin = checkpoint::load_metadata(path)?;
-        if origin.format != FORMAT {
+    pub fn read(path: &Path) -> Result<SavedMetadata> {
+        let metadata: SavedMetadata = checkpoint::load_metadata(path)?;
+        if metadata.format != FORMAT {
             return Err(Error::Argument(format!(
                 "{} is of format {}, and this version reads format {FORMAT}: use podracer {}, \
                  which saved it",
                 path.display(),
-                origin.format,
-                shown(&origin.version)
+                metadata.format,
+                shown(&metadata.version)
             )));
         }
         // Settings become flags, which error messages repeat.
         let long = |(name, value): &(&String, &Value)| {
             flag(name, value).is_some_and(|flag| flag.len() > MAX_SETTING)
         };
-        if let Some((name, _)) = origin.settings.iter().find(long) {
+        if let Some((name, _)) = metadata.settings.iter().find(long) {
             return Err(Error::Argument(format!(
                 "{}: the setting `{}` is longer than {MAX_SETTING} bytes",
                 path.display(),
                 shown(name)
             )));
         }
-        Ok(origin)
+        Ok(metadata)
     }
 
     /// Returns the metadata with the user's decision on the Python code that the settings name.
-    pub(in crate::rl) fn with_trust(self, is_trusted: bool) -> Origin {
-        Origin { is_trusted, ..self }
+    pub(in crate::rl) fn with_trust(self, is_trusted: bool) -> SavedMetadata {
+        SavedMetadata { is_trusted, ..self }
     }
 
     /// Returns true if the user permits the Python code that the settings name.
@@ -135,7 +139,7 @@ impl Origin {
     ///
     /// # Errors
     /// [`Error::Argument`] that names both algorithms.
-    pub fn expect(&self, algorithm: &str, path: &Path) -> Result<()> {
+    pub fn ensure_algorithm(&self, algorithm: &str, path: &Path) -> Result<()> {
         if self.algorithm == algorithm {
             return Ok(());
         }
@@ -150,8 +154,8 @@ impl Origin {
     ///
     /// # Errors
     /// [`Error::Argument`] for a model.
-    pub fn place(self, path: &Path) -> Result<Place> {
-        self.place.ok_or_else(|| {
+    pub fn run_state(self, path: &Path) -> Result<RunState> {
+        self.run_state.ok_or_else(|| {
             Error::Argument(format!(
                 "{} is a model, from which a run cannot go on; --checkpoint-frequency writes \
                  checkpoints",
@@ -160,20 +164,20 @@ impl Origin {
         })
     }
 
-    /// Like [`place`](Origin::place), and checks that a run can have written every field.
+    /// Like [`run_state`](SavedMetadata::run_state), and checks that a run can have written every field.
     ///
     /// # Errors
     /// [`Error::Argument`] that names the field.
-    pub(in crate::rl) fn checked_place(self, path: &Path) -> Result<Place> {
+    pub(in crate::rl) fn checked_run_state(self, path: &Path) -> Result<RunState> {
         let total = self.settings.get("total_timesteps").and_then(Value::as_u64);
-        let place = self.place(path)?;
-        place.ensure_possible(total.unwrap_or(MAX_STEPS)).map_err(|problem| {
+        let run_state = self.run_state(path)?;
+        run_state.ensure_possible(total.unwrap_or(MAX_STEPS)).map_err(|problem| {
             let path = path.display();
             Error::Argument(format!(
                 "{path} is damaged, or no run of this library wrote it: {problem}"
             ))
         })?;
-        Ok(place)
+        Ok(run_state)
     }
 
     /// Checks that all saved settings are settings of `args`. Others would become flags that no run
@@ -181,7 +185,7 @@ impl Origin {
     ///
     /// # Errors
     /// [`Error::Argument`] that names the first that is not.
-    pub(crate) fn expect_settings_of(&self, args: &impl Serialize, path: &Path) -> Result<()> {
+    pub(crate) fn ensure_settings_of(&self, args: &impl Serialize, path: &Path) -> Result<()> {
         let known = settings(args)?;
         match self.settings.keys().find(|name| !known.contains_key(*name)) {
             None => Ok(()),
@@ -226,7 +230,7 @@ pub(in crate::rl) fn ensure_same_settings(
     Ok(())
 }
 
-impl Place {
+impl RunState {
     /// Checks that a run of `total` timesteps can have reached this state.
     fn ensure_possible(&self, total: u64) -> std::result::Result<(), String> {
         if self.global_step > total.min(MAX_STEPS) {
@@ -395,7 +399,7 @@ pub(in crate::rl) fn write<S: Tree<Array>>(
     path: &Path,
     state: &S,
     envs: impl Envs,
-    origin: &Origin,
+    metadata: &SavedMetadata,
 ) -> Result<()> {
     let states = envs.states()?;
     let literals = tree::leaves(state).into_iter().map(|x| Ok(x.to_literal()?.dense()));
@@ -408,7 +412,7 @@ pub(in crate::rl) fn write<S: Tree<Array>>(
     for (k, state) in states.iter().enumerate() {
         arrays.push((env_name(k), TensorType::new(DType::U8, [state.len()]), state));
     }
-    checkpoint::save(path, &arrays, origin)
+    checkpoint::save(path, &arrays, metadata)
 }
 
 /// Returns the name of the state of environment `k`.
@@ -416,18 +420,18 @@ fn env_name(k: usize) -> String {
     format!("envs[{k}]")
 }
 
-/// Reads the checkpoint `path`, whose metadata is `origin`, into a state of the structure of `fresh`, which
+/// Reads the checkpoint `path`, which has `metadata`, into a state of the structure of `fresh`, which
 /// is dropped.
 ///
 /// # Errors
 /// [`Error::Argument`] or [`Error::Config`] that names the difference.
 pub(in crate::rl) fn read<S: Tree<Array>>(
     path: &Path,
-    origin: Origin,
+    metadata: SavedMetadata,
     fresh: S,
     envs: impl Envs,
-) -> Result<(S, Place)> {
-    let place = origin.checked_place(path)?;
+) -> Result<(S, RunState)> {
+    let run_state = metadata.checked_run_state(path)?;
     let saved = checkpoint::load(path)?;
     let mut expected: Vec<(String, TensorType)> = tree::paths(&fresh)
         .into_iter()
@@ -448,7 +452,7 @@ pub(in crate::rl) fn read<S: Tree<Array>>(
     envs.put_back(&bytes[leaves..])?;
     let arrays = expected.iter().zip(&bytes).take(leaves);
     let arrays = arrays.map(|((_, ty), bytes)| array(ty, bytes));
-    Ok((tree::replace(&fresh, arrays), place))
+    Ok((tree::replace(&fresh, arrays), run_state))
 }
 
 fn array(ty: &TensorType, bytes: &[u8]) -> Array {
@@ -509,22 +513,22 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(CHECKPOINT);
-        let place = Place {
+        let run_state = RunState {
             global_step: 1,
             wall_s: 1.0,
             returns: VecDeque::new(),
             episodes: 0,
             events: format!("{EVENT_FILE}1"),
             events_length: 0,
-            notes: Value::Null,
+            extra_state: Value::Null,
         };
         let settings = std::collections::BTreeMap::from([("total_timesteps", 1)]);
-        let origin = Origin::of("count", &settings, Some(place)).unwrap();
+        let metadata = SavedMetadata::of("count", &settings, Some(run_state)).unwrap();
         let began = Instant::now();
-        write(&path, &Array::from(3i32), &mut Count(50_000), &origin).unwrap();
+        write(&path, &Array::from(3i32), &mut Count(50_000), &metadata).unwrap();
         let mut envs = Count(0);
         let (state, _) =
-            read(&path, Origin::read(&path).unwrap(), Array::from(0i32), &mut envs).unwrap();
+            read(&path, SavedMetadata::read(&path).unwrap(), Array::from(0i32), &mut envs).unwrap();
         assert_eq!((state.item::<i32>().unwrap(), envs.0), (3, 50_000));
         assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     }

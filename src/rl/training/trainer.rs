@@ -15,7 +15,7 @@ use crate::rl::files;
 use crate::rl::hub;
 use crate::rl::logging::ffmpeg;
 use crate::rl::progress::Above;
-use crate::rl::saved::{self, CHECKPOINT, Envs, MODEL, Origin, checkpoint_in};
+use crate::rl::saved::{self, CHECKPOINT, Envs, MODEL, SavedMetadata, checkpoint_in};
 use crate::rl::tensorboard::continues;
 use crate::rl::track::Tracker;
 use crate::rl::training_video::TrainingVideos;
@@ -110,7 +110,7 @@ pub struct Trainer<'a, A> {
     /// Time and timestep of the last speed measurement.
     window: (Instant, u64),
     /// Additional host state of the algorithm's loop; checkpoints save it.
-    pub notes: Value,
+    pub extra_state: Value,
     /// Number of devices used.
     pub devices: usize,
     /// Rank of this process: only the first process saves checkpoints and the model.
@@ -159,13 +159,13 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             Some(run) => {
                 let path = checkpoint_in(run);
                 // Without a checkpoint there is no run to lock.
-                Origin::read(&path)?;
+                SavedMetadata::read(&path)?;
                 let lock = Run::lock(&path)?;
-                let origin = Origin::read(&path)?;
-                origin.expect(A::NAME, &path)?;
-                let place = origin.checked_place(&path)?;
-                let place = (&place, lock);
-                Run::reopen(&path, args.exp_name(), args.env_id(), options.seed, place)?
+                let metadata = SavedMetadata::read(&path)?;
+                metadata.ensure_algorithm(A::NAME, &path)?;
+                let run_state = metadata.checked_run_state(&path)?;
+                let run_state = (&run_state, lock);
+                Run::reopen(&path, args.exp_name(), args.env_id(), options.seed, run_state)?
             }
         };
         if options.on_write_error == OnWriteError::Continue {
@@ -194,7 +194,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             resumed_at: None,
             last_checkpoint: 0,
             window: (Instant::now(), 0),
-            notes: Value::Null,
+            extra_state: Value::Null,
             devices: 1,
             rank,
             write_failed: false,
@@ -227,13 +227,13 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         self.film(&mut envs)?;
         let Some(run) = &self.args.options().resume else { return Ok(init) };
         let path = checkpoint_in(run);
-        let origin = algorithm::resumed_origin(self.args, &path)?;
-        let (state, place) = saved::read(&path, origin, init, envs)?;
+        let metadata = algorithm::resumed_metadata(self.args, &path)?;
+        let (state, run_state) = saved::read(&path, metadata, init, envs)?;
         // Only now is the checkpoint known to fit: remove the events after it from the event file.
         self.run.events.written()?;
-        self.global_step = place.global_step;
-        self.last_checkpoint = place.global_step;
-        self.notes = place.notes;
+        self.global_step = run_state.global_step;
+        self.last_checkpoint = run_state.global_step;
+        self.extra_state = run_state.extra_state;
         self.window.1 = self.global_step;
         self.resumed_at = Some(self.global_step);
         Ok(state)
@@ -344,9 +344,9 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
 
     fn checkpoint<S: Tree<Array>>(&mut self, state: &S, envs: impl Envs) -> Result<()> {
         let _span = timeline::span("checkpoint");
-        let place = self.run.place(self.global_step, self.notes.clone())?;
-        let origin = Origin::of(A::NAME, self.args, Some(place))?;
-        saved::write(&self.run.dir.join(CHECKPOINT), state, envs, &origin)
+        let run_state = self.run.run_state(self.global_step, self.extra_state.clone())?;
+        let metadata = SavedMetadata::of(A::NAME, self.args, Some(run_state))?;
+        saved::write(&self.run.dir.join(CHECKPOINT), state, envs, &metadata)
     }
 
     /// Ignores a write error if the user chose so; the first one is reported.
@@ -486,8 +486,8 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         let keeps_model = options.save_model || options.upload_model || options.capture_video;
         if self.rank == 0 && keeps_model {
             let path = self.run.dir.join(format!("{}{MODEL}", self.args.exp_name()));
-            let origin = Origin::of(A::NAME, self.args, None)?;
-            let saved = checkpoint::save_tree(&path, model, &origin);
+            let metadata = SavedMetadata::of(A::NAME, self.args, None)?;
+            let saved = checkpoint::save_tree(&path, model, &metadata);
             let there = saved.is_ok();
             self.allow(saved)?;
             if there {
@@ -629,8 +629,8 @@ mod tests {
         assert_eq!(text, "count on Numbers-v0, 2 episodes: 3.00 +- 1.00\n2.0 4.0\n");
         assert!(eval("nowhere").unwrap_err().to_string().contains("cannot read nowhere"));
         // And `podracer eval` reports that it does not know the algorithm.
-        let origin = Origin::read(&model).unwrap();
-        let error = registry::play(&model, &origin, &mut Evaluation::new(1)).unwrap_err();
+        let metadata = SavedMetadata::read(&model).unwrap();
+        let error = registry::play(&model, &metadata, &mut Evaluation::new(1)).unwrap_err();
         assert!(error.to_string().contains("`PROGRAM eval --run "), "{error}");
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use podracer::error::{Error, Result};
 use podracer::output;
 use podracer::rl::run::RETURN_WINDOW;
-use podracer::rl::saved::{CHECKPOINT, Origin};
+use podracer::rl::saved::{CHECKPOINT, SavedMetadata};
 use podracer::rl::tensorboard::{Value, read_events};
 use podracer::rl::{Summary, interrupt};
 
@@ -126,7 +126,7 @@ fn last_checkpoint(folder: &Path) -> Result<Option<PathBuf>> {
         if !path.exists() {
             continue;
         }
-        let step = Origin::read(&path)?.place(&path)?.global_step;
+        let step = SavedMetadata::read(&path)?.run_state(&path)?.global_step;
         if found.as_ref().is_none_or(|(furthest, _)| step > *furthest) {
             found = Some((step, run));
         }

@@ -25,7 +25,7 @@ const OUT: u8 = 8;
 /// Saved state of every environment.
 const SAVED: &[u8] = b"a new episode";
 
-/// Settings of a group of processes.
+/// Settings of a pool of processes.
 pub(super) struct Settings<'a> {
     /// Id, with the prefix of the family.
     pub(super) id: &'a str,
@@ -65,17 +65,17 @@ impl Placement {
 }
 
 /// Processes that step the environments of a pool.
-pub(super) struct Group {
+pub(super) struct ProcessPool {
     spec: EnvSpec,
     placement: Placement,
-    members: Vec<Mutex<Member>>,
+    workers: Vec<Mutex<Worker>>,
     segment: Segment,
     /// Operation of a step.
     step: Operation,
 }
 
 /// A process and the state of its environments, by their positions.
-struct Member {
+struct Worker {
     process: Process,
     envs: Vec<EnvState>,
 }
@@ -95,15 +95,15 @@ struct EnvState {
     rendered: bool,
 }
 
-impl std::fmt::Debug for Group {
+impl std::fmt::Debug for ProcessPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Group").field("spec", &self.spec).finish_non_exhaustive()
+        f.debug_struct("ProcessPool").field("spec", &self.spec).finish_non_exhaustive()
     }
 }
 
-impl Group {
+impl ProcessPool {
     /// Starts the processes, which make their environments at the same time.
-    pub(super) fn start(settings: &Settings<'_>) -> Result<Arc<Group>> {
+    pub(super) fn start(settings: &Settings<'_>) -> Result<Arc<ProcessPool>> {
         let Settings { id, placement, .. } = *settings;
         let shared = SharedFile::new()
             .map_err(|e| Error::Env(format!("{id}: cannot make shared memory: {e}")))?;
@@ -113,16 +113,16 @@ impl Group {
             .map(Layout::new(num_envs, num_processes, &spaces))
             .map_err(|e| Error::Env(format!("{id}: cannot map shared memory: {e}")))?;
         processes.iter_mut().for_each(|process| process.send_message(segment.layout()));
-        let member = |(index, process)| {
+        let worker = |(index, process)| {
             let envs = vec![EnvState::default(); placement.envs(index).len()];
-            Mutex::new(Member { process, envs })
+            Mutex::new(Worker { process, envs })
         };
         let step = match settings.reset_in_step {
             true => Operation::StepAndReset,
             false => Operation::Step,
         };
-        let members = processes.into_iter().enumerate().map(member).collect();
-        Ok(Arc::new(Group { spec: spaces.spec(id), placement, members, segment, step }))
+        let workers = processes.into_iter().enumerate().map(worker).collect();
+        Ok(Arc::new(ProcessPool { spec: spaces.spec(id), placement, workers, segment, step }))
     }
 
     /// Returns the specification of an environment and its number of agents.
@@ -138,31 +138,31 @@ impl Group {
     }
 
     /// Returns the environments of the processes.
-    pub(super) fn envs(self: &Arc<Group>, num_envs: usize) -> Vec<Box<dyn Env>> {
-        let env = |index| Box::new(Remote { group: self.clone(), index }) as Box<dyn Env>;
+    pub(super) fn envs(self: &Arc<ProcessPool>, num_envs: usize) -> Vec<Box<dyn Env>> {
+        let env = |index| Box::new(RemoteEnv { pool: self.clone(), index }) as Box<dyn Env>;
         (0..num_envs).map(env).collect()
     }
 
     /// Locks the process of environment `env`.
-    fn member(&self, env: usize) -> MutexGuard<'_, Member> {
-        lock(&self.members[self.placement.process(env)])
+    fn worker(&self, env: usize) -> MutexGuard<'_, Worker> {
+        lock(&self.workers[self.placement.process(env)])
     }
 
     /// Waits for the call of `env` that is in progress, or starts `call` and waits for it.
-    fn finish(&self, env: usize, call: Call<'_>) -> Result<MutexGuard<'_, Member>> {
-        let mut member = self.member(env);
-        if self.state(&mut member, env).ticket.is_none() {
-            self.push(&mut member, env, call);
-            member.process.flush();
+    fn finish(&self, env: usize, call: Call<'_>) -> Result<MutexGuard<'_, Worker>> {
+        let mut worker = self.worker(env);
+        if self.state(&mut worker, env).ticket.is_none() {
+            self.push(&mut worker, env, call);
+            worker.process.flush();
         }
-        self.wait(&mut member, env)?;
-        Ok(member)
+        self.wait(&mut worker, env)?;
+        Ok(worker)
     }
 
-    fn wait(&self, member: &mut Member, env: usize) -> Result<()> {
-        let Some(ticket) = self.state(member, env).ticket.take() else { return Ok(()) };
+    fn wait(&self, worker: &mut Worker, env: usize) -> Result<()> {
+        let Some(ticket) = self.state(worker, env).ticket.take() else { return Ok(()) };
         let process = self.placement.process(env);
-        member.process.wait(ticket, env).map_err(|problem| {
+        worker.process.wait(ticket, env).map_err(|problem| {
             // Known if the process was lost in a call.
             let position = self.segment.current(process);
             let current = position.and_then(|at| self.placement.envs(process).get(at).copied());
@@ -176,16 +176,16 @@ impl Group {
         })
     }
 
-    fn state<'m>(&self, member: &'m mut Member, env: usize) -> &'m mut EnvState {
-        &mut member.envs[self.placement.position(env)]
+    fn state<'m>(&self, worker: &'m mut Worker, env: usize) -> &'m mut EnvState {
+        &mut worker.envs[self.placement.position(env)]
     }
 
-    fn push(&self, member: &mut Member, env: usize, call: Call<'_>) {
+    fn push(&self, worker: &mut Worker, env: usize, call: Call<'_>) {
         // A call whose result was abandoned.
-        let _ = self.wait(member, env);
+        let _ = self.wait(worker, env);
         let operation = match call {
             Call::Reset(rng) => {
-                let seeded = std::mem::replace(&mut self.state(member, env).seeded, true);
+                let seeded = std::mem::replace(&mut self.state(worker, env).seeded, true);
                 // Some environments take seeds of 31 bits only.
                 let seed = if seeded { -1 } else { (rng.bits() >> 33) as i64 };
                 self.segment.set_seed(env, seed);
@@ -201,46 +201,46 @@ impl Group {
                     Action::Box(values) => self.segment.set_action(env, values),
                 }
                 self.segment.clear_flags(env);
-                if self.state(member, env).rendered { Operation::Step } else { self.step }
+                if self.state(worker, env).rendered { Operation::Step } else { self.step }
             }
         };
-        let ticket = member.process.push(self.placement.position(env), operation);
-        let state = self.state(member, env);
+        let ticket = worker.process.push(self.placement.position(env), operation);
+        let state = self.state(worker, env);
         (state.ticket, state.was_reset) = (Some(ticket), false);
     }
 }
 
-impl Backend for Group {
+impl Backend for ProcessPool {
     fn submit(&self, env: usize, call: Call<'_>) {
-        let mut member = self.member(env);
+        let mut worker = self.worker(env);
         // The step of a restored environment is a reset.
-        if !(self.state(&mut member, env).restart && matches!(call, Call::Step(_))) {
-            self.push(&mut member, env, call);
+        if !(self.state(&mut worker, env).restart && matches!(call, Call::Step(_))) {
+            self.push(&mut worker, env, call);
         }
     }
 
     fn flush(&self) {
-        self.members.iter().for_each(|member| lock(member).process.flush());
+        self.workers.iter().for_each(|worker| lock(worker).process.flush());
     }
 
     fn num_processes(&self) -> usize {
-        self.members.len()
+        self.workers.len()
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessPool {
     fn drop(&mut self) {
-        let members = self.members.iter_mut();
+        let workers = self.workers.iter_mut();
         end_all(
-            members.map(|member| {
-                &mut member.get_mut().unwrap_or_else(PoisonError::into_inner).process
+            workers.map(|worker| {
+                &mut worker.get_mut().unwrap_or_else(PoisonError::into_inner).process
             }),
         );
     }
 }
 
-fn lock(member: &Mutex<Member>) -> MutexGuard<'_, Member> {
-    member.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(worker: &Mutex<Worker>) -> MutexGuard<'_, Worker> {
+    worker.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts the processes and waits for their descriptions of the environments.
@@ -302,28 +302,28 @@ pub(crate) fn default_python() -> OsString {
 
 /// Environment in a worker process.
 #[derive(Debug)]
-struct Remote {
-    group: Arc<Group>,
+struct RemoteEnv {
+    pool: Arc<ProcessPool>,
     index: usize,
 }
 
-impl Env for Remote {
+impl Env for RemoteEnv {
     fn spec(&self) -> EnvSpec {
-        self.group.spec.clone()
+        self.pool.spec.clone()
     }
 
     fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
-        let group = &self.group;
+        let pool = &self.pool;
         let done = {
-            let mut member = group.member(self.index);
-            let state = group.state(&mut member, self.index);
+            let mut worker = pool.worker(self.index);
+            let state = pool.state(&mut worker, self.index);
             state.restart = false;
             std::mem::take(&mut state.was_reset)
         };
         if !done {
-            drop(group.finish(self.index, Call::Reset(rng))?);
+            drop(pool.finish(self.index, Call::Reset(rng))?);
         }
-        group.segment.obs(self.index, false, obs.0);
+        pool.segment.obs(self.index, false, obs.0);
         Ok(())
     }
 
@@ -333,13 +333,13 @@ impl Env for Remote {
         rng: &mut EnvRng,
         obs: ObsMut<'_>,
     ) -> Result<StepOutcome> {
-        let group = &self.group;
-        let segment = &group.segment;
-        let restart = group.state(&mut group.member(self.index), self.index).restart;
+        let pool = &self.pool;
+        let segment = &pool.segment;
+        let restart = pool.state(&mut pool.worker(self.index), self.index).restart;
         if restart {
             // The episode before it was cut short.
-            let mut member = group.finish(self.index, Call::Reset(rng))?;
-            let state = group.state(&mut member, self.index);
+            let mut worker = pool.finish(self.index, Call::Reset(rng))?;
+            let state = pool.state(&mut worker, self.index);
             *state = EnvState {
                 seeded: true,
                 was_reset: true,
@@ -349,10 +349,10 @@ impl Env for Remote {
             segment.obs(self.index, false, obs.0);
             return Ok(StepOutcome::new(0.0, false).with_truncated(true));
         }
-        let mut member = group.finish(self.index, Call::Step(action))?;
+        let mut worker = pool.finish(self.index, Call::Step(action))?;
         let flags = segment.flags(self.index);
         let was_reset = flags & WAS_RESET != 0;
-        group.state(&mut member, self.index).was_reset = was_reset;
+        pool.state(&mut worker, self.index).was_reset = was_reset;
         segment.obs(self.index, was_reset, obs.0);
         let (terminated, truncated) = (flags & TERMINATED != 0, flags & TRUNCATED != 0);
         // An agent that is out of the game before the others.
@@ -371,18 +371,18 @@ impl Env for Remote {
     }
 
     fn try_render(&mut self) -> Result<Option<Frame>> {
-        let Placement { num_agents, .. } = self.group.placement;
-        let mut member = self.group.member(self.index);
-        let position = self.group.placement.position(self.index);
-        let ticket = member.process.push(position, Operation::Render);
-        member.process.flush();
-        member.envs[position].ticket = Some(ticket);
+        let Placement { num_agents, .. } = self.pool.placement;
+        let mut worker = self.pool.worker(self.index);
+        let position = self.pool.placement.position(self.index);
+        let ticket = worker.process.push(position, Operation::Render);
+        worker.process.flush();
+        worker.envs[position].ticket = Some(ticket);
         // The agents of a game are reset in the same way.
         let first = position / num_agents * num_agents;
-        member.envs[first..][..num_agents].iter_mut().for_each(|state| state.rendered = true);
-        self.group.wait(&mut member, self.index)?;
+        worker.envs[first..][..num_agents].iter_mut().for_each(|state| state.rendered = true);
+        self.pool.wait(&mut worker, self.index)?;
         let damaged = || Error::Env("the worker process sent a damaged image".into());
-        let image = member.process.take_image().ok_or_else(damaged)?;
+        let image = worker.process.take_image().ok_or_else(damaged)?;
         if image.is_empty() {
             return Ok(None);
         }
@@ -402,11 +402,11 @@ impl Env for Remote {
 
     fn restore(&mut self, state: &[u8]) -> Result<()> {
         if state != SAVED {
-            let id = &self.group.spec.id;
+            let id = &self.pool.spec.id;
             return Err(Error::Env(format!("{id}: these bytes are no saved state of it")));
         }
-        let mut member = self.group.member(self.index);
-        let state = self.group.state(&mut member, self.index);
+        let mut worker = self.pool.worker(self.index);
+        let state = self.pool.state(&mut worker, self.index);
         *state = EnvState { restart: true, rendered: state.rendered, ..EnvState::default() };
         Ok(())
     }

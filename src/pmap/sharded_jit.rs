@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::time::Instant;
 
-use super::core::{Compiled, Leaves, division};
+use super::compiled::{Compiled, Leaves, division};
 use super::sharded::Sharded;
 use crate::error::{Error, Loc, Result};
 use crate::jit::cache::{FunctionCache, function_cache_methods, leaves_of};
