@@ -10,7 +10,7 @@ use podracer::algos::registry;
 use podracer::envs::ObsKind;
 use podracer::lower::artifact::PyTree;
 use podracer::optim::Adam;
-use podracer::rl::saved::{Origin, load_model};
+use podracer::rl::saved::{SavedMetadata, load_model};
 use podracer::rl::{Algorithm, checkpoint};
 use podracer::{Array, Tensor, interpret, jit};
 
@@ -115,8 +115,8 @@ fn the_policy_remembers_the_steps_of_its_episode() {
     let args: Args = args(runs.path(), SMALL, &flags);
     let summary = args.train().unwrap();
     let path = Path::new(&summary.run_dir).join("ppo_trxl.safetensors");
-    let origin = Origin::read(&path).unwrap();
-    let exported = registry::policy(&path, &origin).unwrap().exported("policy", 1).unwrap();
+    let metadata = SavedMetadata::read(&path).unwrap();
+    let exported = registry::policy(&path, &metadata).unwrap().exported("policy", 1).unwrap();
     let types: Vec<String> = exported.in_types().iter().map(ToString::to_string).collect();
     assert_eq!(types, ["f32[1,3]", "f32[5,1,16]"]);
     let PyTree::Dict(names) = exported.out_tree() else { panic!("{exported}") };

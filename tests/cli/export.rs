@@ -11,7 +11,7 @@ use podracer::envs::{EnvPool, PoolOptions};
 use podracer::export::Exported;
 use podracer::lower::artifact::PyTree;
 use podracer::rl::Evaluation;
-use podracer::rl::saved::Origin;
+use podracer::rl::saved::SavedMetadata;
 use podracer::{Array, DType, Literal, TensorType};
 use serde_json::{Value, json};
 
@@ -235,13 +235,13 @@ fn the_examples_of_loading_a_policy_run_and_agree() {
 /// Returns of the episodes that the exported policy plays where `podracer eval` does.
 fn played(run_folder: &Path, model: &str, episodes: usize) -> [Vec<f64>; 2] {
     let path = run_folder.join(model);
-    let origin = Origin::read(&path).unwrap();
+    let metadata = SavedMetadata::read(&path).unwrap();
     let mut evaluation = Evaluation::new(episodes);
-    registry::play(&path, &origin, &mut evaluation).unwrap();
+    registry::play(&path, &metadata, &mut evaluation).unwrap();
 
-    let policy = registry::policy(&path, &origin).unwrap().exported("policy", 1).unwrap();
-    let env_id = origin.settings["env_id"].as_str().unwrap();
-    let seed = origin.settings["seed"].as_u64().unwrap().wrapping_add(1 << 32);
+    let policy = registry::policy(&path, &metadata).unwrap().exported("policy", 1).unwrap();
+    let env_id = metadata.settings["env_id"].as_str().unwrap();
+    let seed = metadata.settings["seed"].as_u64().unwrap().wrapping_add(1 << 32);
     let options = PoolOptions { num_envs: 1, num_threads: 1, seed, ..PoolOptions::default() };
     let mut again = Evaluation::new(episodes);
     again

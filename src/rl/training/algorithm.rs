@@ -24,7 +24,7 @@ use crate::rl::saved::{
     CHECKPOINT, MODEL, SavedMetadata, checkpoint_in, ensure_same_settings, settings,
 };
 use crate::rl::training::env_options::EnvOptions;
-use crate::rl::training::trust;
+use crate::rl::training::trust::EnvSettings;
 use crate::rl::{EnvSupport, Summary, flags, memory, ranges};
 use crate::runtime::RuntimeOptions;
 
@@ -254,7 +254,12 @@ fn parse_with<A: Algorithm>(
     let saved = metadata.flags();
     let resumed = parse([name].into_iter().chain(&saved).chain(given).cloned().collect())?;
     metadata.ensure_settings_of(&resumed, &path).map_err(refused)?;
-    trust::ensure_resume_trusted(&resumed, &parsed, &path).map_err(refused)?;
+    // Python code that the settings name is named by the command line, or permitted by it. A file cannot set
+    // the flag.
+    let env = EnvSettings::new(resumed.env_id(), resumed.options());
+    let is_trusted = parsed.options().trust_remote_code
+        || env == EnvSettings::new(parsed.env_id(), parsed.options());
+    env.ensure_trusted(&path, is_trusted).map_err(refused)?;
     Ok(resumed)
 }
 
@@ -353,7 +358,8 @@ fn saved_settings<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Result
     let args: A = flags::parse_from(words)
         .map_err(|error| Error::Argument(format!("the settings in {}: {error}", path.display())))?;
     metadata.ensure_settings_of(&args, path)?;
-    trust::ensure_trusted(&args, path, metadata.is_trusted())?;
+    let env = EnvSettings::new(args.env_id(), args.options());
+    env.ensure_trusted(path, metadata.is_trusted())?;
     check(&args)?;
     Ok(args)
 }

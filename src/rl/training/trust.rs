@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::envs::{self, is_gymnasium, is_pettingzoo};
 use crate::error::{Error, Result};
 use crate::rl::files::shown;
-use crate::rl::training::algorithm::Algorithm;
+use crate::rl::options::RunOptions;
 use crate::rl::training::env_options::EnvOptions;
 
 /// Flag that permits it.
@@ -16,35 +16,30 @@ pub(in crate::rl) const FLAG: &str = "--trust-remote-code";
 /// Wrappers of Gymnasium itself, which import no module of somebody else.
 const GYMNASIUM_WRAPPERS: &str = "gymnasium.wrappers.";
 
-/// Checks that the settings `saved` of the file `path` make an environment without Python code of the
-/// file's choice, unless the user trusts the file.
-///
-/// # Errors
-/// [`Error::Argument`] that names the file, the environment and the flag.
-pub(in crate::rl) fn ensure_trusted<A: Algorithm>(
-    saved: &A,
-    path: &Path,
-    is_trusted: bool,
-) -> Result<()> {
-    let options = saved.options();
-    let env = EnvSettings {
-        id: saved.env_id(),
-        kwargs: options.env_kwargs.as_deref(),
-        wrappers: options.env_wrappers.as_deref(),
-    };
-    env.ensure_trusted(path, is_trusted)
-}
-
 /// Settings from which an environment is made.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct EnvSettings<'a> {
+pub(in crate::rl) struct EnvSettings<'a> {
     id: &'a str,
     kwargs: Option<&'a str>,
     wrappers: Option<&'a str>,
 }
 
-impl EnvSettings<'_> {
-    fn ensure_trusted(self, path: &Path, is_trusted: bool) -> Result<()> {
+impl<'a> EnvSettings<'a> {
+    /// Returns the settings of the environment `id` of a run with `options`.
+    pub(in crate::rl) fn new(id: &'a str, options: &'a RunOptions) -> EnvSettings<'a> {
+        EnvSettings {
+            id,
+            kwargs: options.env_kwargs.as_deref(),
+            wrappers: options.env_wrappers.as_deref(),
+        }
+    }
+
+    /// Checks that these settings, of the file `path`, make an environment without Python code of the
+    /// file's choice, unless the user trusts the file.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] that names the file, the environment and the flag.
+    pub(in crate::rl) fn ensure_trusted(self, path: &Path, is_trusted: bool) -> Result<()> {
         let Some(code) = self.named_code().filter(|_| !is_trusted) else { return Ok(()) };
         Err(Error::Argument(format!(
             "{} names the environment {}, {code}\n  help: with {FLAG} that code runs with your \
@@ -90,25 +85,6 @@ fn has_text(value: &Value) -> bool {
         Value::Object(values) => !values.is_empty(),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
-}
-
-/// Checks the settings `resumed` of a run that continues from the checkpoint `path`: Python code that they
-/// name is named by the command line, whose own settings are `given`, or permitted by it.
-///
-/// # Errors
-/// As [`ensure_trusted`].
-pub(in crate::rl) fn ensure_resume_trusted<A: Algorithm>(
-    resumed: &A,
-    given: &A,
-    path: &Path,
-) -> Result<()> {
-    let env = |args: &A| {
-        let options = args.options();
-        (args.env_id().to_string(), options.env_kwargs.clone(), options.env_wrappers.clone())
-    };
-    // A file cannot set the flag: only the command line's own settings count.
-    let is_trusted = given.options().trust_remote_code || env(given) == env(resumed);
-    ensure_trusted(resumed, path, is_trusted)
 }
 
 #[cfg(test)]
