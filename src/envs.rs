@@ -121,6 +121,7 @@ mod seeds;
 mod slot;
 mod spec;
 mod stats;
+mod thread_count;
 pub mod toy_text;
 pub mod traced;
 mod workers;

@@ -20,6 +20,7 @@ use super::seeds::{EnvRng, seeds};
 use super::slot::{Phase, Slot, Task, guard};
 use super::spec::EnvSpec;
 use super::stats::{Episode, Finished};
+use super::thread_count::{Probe, WORTH_A_THREAD, threads_for};
 use super::workers::{Inbox, Job, Team, Workers};
 
 /// Options of a pool. `..Default::default()` sets the rest.
@@ -141,24 +142,6 @@ enum Engine {
     Threads(Workers),
 }
 
-/// Measurement of the cost of a step, from which the number of threads is chosen.
-struct Probe {
-    batches: u32,
-    fastest: Duration,
-}
-
-/// Number of batches to time before choosing: the fastest one shows the cost without interruptions.
-const PROBES: u32 = 16;
-
-/// Amount of work that justifies waking one more thread. Passing a batch to a thread and back costs
-/// 2 to 40 us (`benches/envs.rs`), so a thread must save more than that.
-const WORTH_A_THREAD: Duration = Duration::from_micros(60);
-
-/// Upper limit of the cost of passing one environment to a thread and back (100 to 200 ns in the
-/// same benchmark). Steps that cost little more than that stay on the caller's thread, regardless
-/// of the number of environments.
-const HAND_OVER: Duration = Duration::from_nanos(300);
-
 impl std::fmt::Debug for EnvPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EnvPool")
@@ -233,7 +216,7 @@ impl EnvPool {
         let calls = slots.iter().flatten().map(|slot| Arc::clone(&slot.calls)).collect();
         let synchronous = options.batch_size == options.num_envs;
         let engine = match options.num_threads {
-            0 => Engine::Inline(Some(Probe { batches: 0, fastest: Duration::MAX })),
+            0 => Engine::Inline(Some(Probe::new())),
             1 if synchronous => Engine::Inline(None),
             n => Engine::Threads(start(&spec.id, n, &options)?),
         };
@@ -664,14 +647,10 @@ impl EnvPool {
     /// Records the cost of a batch; after enough batches, chooses the number of threads.
     fn probed(&mut self, cost: Duration) {
         let Engine::Inline(Some(probe)) = &mut self.engine else { return };
-        probe.batches += 1;
-        probe.fastest = probe.fastest.min(cost);
-        if probe.batches < PROBES {
-            return;
-        }
+        let Some(fastest) = probe.fastest_of_enough(cost) else { return };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let size = self.options.batch_size;
-        let count = threads_for(probe.fastest, size, cores, self.is_synchronous());
+        let count = threads_for(fastest, size, cores, self.is_synchronous());
         // The steps of this batch are taken: where no thread can be started, the caller goes on alone.
         self.engine = count
             .and_then(|count| start(&self.spec.id, count, &self.options).ok())
@@ -696,21 +675,6 @@ impl EnvPool {
         }
         Ok(())
     }
-}
-
-/// Returns the number of threads for batches whose steps take the time `cost` on one thread; `None` if
-/// the caller steps them alone.
-fn threads_for(
-    cost: Duration,
-    batch_size: usize,
-    cores: usize,
-    synchronous: bool,
-) -> Option<usize> {
-    let work = cost.saturating_sub(HAND_OVER * batch_size as u32);
-    let worth = (work.as_nanos() / WORTH_A_THREAD.as_nanos()) as usize;
-    let count = worth.min(cores).min(batch_size);
-    // The caller of an asynchronous pool has other work to do: a single thread is already a gain.
-    (count >= if synchronous { 2 } else { 1 }).then_some(count)
 }
 
 /// Returns the options with `batch_size` filled in, or an error for invalid options.
@@ -780,31 +744,5 @@ fn store(builder: &mut BatchBuilder, finished: &mut Finished, row: usize, slot: 
     builder.set(row, slot.index, &slot.outcome);
     if let Some(episode) = slot.outcome.finished {
         finished.push(episode);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thread_is_added_for_each_share_of_the_work_that_pays_for_it() {
-        let of = |threads: u32, size, synchronous| {
-            let cost = WORTH_A_THREAD * threads + HAND_OVER * size as u32;
-            threads_for(cost, size, 8, synchronous)
-        };
-        assert_eq!(threads_for(Duration::ZERO, 4, 8, false), None);
-        assert_eq!([0, 1, 2, 3].map(|share| of(share, 64, true)), [None, None, Some(2), Some(3)]);
-        assert_eq!(
-            [0, 1, 2, 3].map(|share| of(share, 64, false)),
-            [None, Some(1), Some(2), Some(3)]
-        );
-        // At most one a core, and one an environment of a batch.
-        assert_eq!(
-            (of(100, 64, true), of(100, 4, true), of(100, 1, true)),
-            (Some(8), Some(4), None)
-        );
-        let just_less = WORTH_A_THREAD * 2 + HAND_OVER * 64 - Duration::from_nanos(1);
-        assert_eq!(threads_for(just_less, 64, 8, true), None);
     }
 }
