@@ -622,8 +622,10 @@ impl EnvPool {
                 }
                 Ok(())
             });
-            let Pending { env, row, .. } = self.pending[done - 1];
-            failed.extend(outcome.err().map(|problem| (row, env, problem)));
+            if let Err(problem) = outcome {
+                let Pending { env, row, .. } = self.pending[done - 1];
+                failed.push((row, env, problem));
+            }
         }
         for (k, Pending { env, row, .. }) in self.pending.drain(..count).enumerate() {
             self.busy[env] = false;
