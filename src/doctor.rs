@@ -7,10 +7,12 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::files::private::only_ours;
+use crate::lower::Platform;
 use crate::lower::cache::{Cache, CacheStatus};
 use crate::lower::pjrt::Plugin;
 use crate::native::checksum::Checksums;
 use crate::native::{Lock, Origin, Part, Settings, shown};
+use crate::runtime::chosen_platform;
 
 /// Reports the components that are found and those that are missing, by this process's environment.
 pub fn doctor() -> Report {
@@ -227,8 +229,13 @@ const PLUGIN: &str = "XLA plugin";
 const CPU_PART: &str = "xla-cpu";
 
 fn plugin(settings: &Settings, checks: &[Check]) -> Check {
+    let platform = match chosen_platform() {
+        Ok(platform) => platform,
+        Err(error) => return Check::broken(PLUGIN, &error),
+    };
     let damaged = |check: &&Check| check.name == CPU_PART && check.state == State::Broken;
     if settings.plugin.is_none()
+        && platform == Platform::Cpu
         && let Some(part) = checks.iter().find(damaged)
     {
         return Check {
@@ -239,10 +246,17 @@ fn plugin(settings: &Settings, checks: &[Check]) -> Check {
         };
     }
     // Looking must not fetch.
-    let located = Settings { fetch: false, ..settings.clone() }.locate_cpu_plugin();
+    let offline = Settings { fetch: false, ..settings.clone() };
+    let located = match platform {
+        Platform::Cpu => offline.locate_cpu_plugin(),
+        Platform::Cuda | Platform::Rocm | Platform::Tpu => offline.locate_cuda_plugin(),
+    };
     let path = match located {
         Ok(path) => path,
-        Err(error) if settings.plugin.is_some() => return Check::broken(PLUGIN, &error),
+        // A plugin for GPUs is never fetched.
+        Err(error) if settings.plugin.is_some() || platform != Platform::Cpu => {
+            return Check::broken(PLUGIN, &error);
+        }
         Err(_) => {
             return Check {
                 name: PLUGIN.into(),

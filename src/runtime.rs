@@ -1,5 +1,7 @@
 //! The device runtime of a process: one PJRT client, started at its first use.
 
+mod gpu_memory;
+
 use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -57,7 +59,7 @@ impl RuntimeOptions {
     fn resolved(self) -> Result<RuntimeOptions> {
         let platform = match self.platform {
             Some(platform) => platform,
-            None => platform_named(std::env::var("PODRACER_PLATFORM").ok().as_deref())?,
+            None => chosen_platform()?,
         };
         let conv = match self.conv {
             Some(conv) => conv,
@@ -65,6 +67,11 @@ impl RuntimeOptions {
         };
         Ok(RuntimeOptions { platform: Some(platform), conv: Some(conv), ..self })
     }
+}
+
+/// The platform that `PODRACER_PLATFORM` names; the CPU without it.
+pub(crate) fn chosen_platform() -> Result<Platform> {
+    platform_named(std::env::var("PODRACER_PLATFORM").ok().as_deref())
 }
 
 /// The platform that the user names.
@@ -304,14 +311,13 @@ fn cpu(options: RuntimeOptions) -> Result<Runtime> {
 fn gpu(options: RuntimeOptions, node: Option<Node>) -> Result<Runtime> {
     let plugin = Plugin::load(native::locate_cuda_plugin()?)?;
     let callbacks = register_for::<Callback>(&plugin, KernelPlatform::Cuda)?;
+    let mut client_options = gpu_memory::client_options(|name| std::env::var(name).ok())?;
     let client = match node {
-        None => Client::new(plugin, &[]),
+        None => Client::new(plugin, &client_options),
         Some(Node { rank, size, store }) => {
-            let options = [
-                ("node_id", CreateOption::Int(rank as i64)),
-                ("num_nodes", CreateOption::Int(size as i64)),
-            ];
-            Client::among(plugin, &options, Some(store))
+            client_options.push(("node_id", CreateOption::Int(rank as i64)));
+            client_options.push(("num_nodes", CreateOption::Int(size as i64)));
+            Client::among(plugin, &client_options, Some(store))
         }
     };
     let startup_error = |error: Error| Error::Native {

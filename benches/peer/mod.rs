@@ -23,9 +23,11 @@ impl Peer {
             return Peer { running: None };
         };
         let path = format!("{}/benches/peers/{script}", env!("CARGO_MANIFEST_DIR"));
+        // Both sides use the same kind of device.
+        let platform = std::env::var("PODRACER_PLATFORM").unwrap_or("cpu".into());
         let mut child = Command::new(python)
             .arg(path)
-            .env("JAX_PLATFORMS", "cpu")
+            .env("JAX_PLATFORMS", platform)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -272,7 +272,7 @@ impl<'a> Emitter<'a> {
                 return values.into_iter().map(Slot::Value).collect();
             }
             Structure::Elementary | Structure::Collective(_) => {
-                let mut values: Values = inputs.iter().map(|slot| self.value(slot)).collect();
+                let values: Values = inputs.iter().map(|slot| self.value(slot)).collect();
                 if let Op::Binary(op @ (BinaryOp::Div | BinaryOp::Rem)) = equation.op
                     && result.dtype.is_int()
                     && !never_zero(&inputs[1])
@@ -280,8 +280,10 @@ impl<'a> Emitter<'a> {
                     let quotient = self.division(op, values[0], values[1], result);
                     return SmallVec::from_iter([Slot::Value(quotient)]);
                 }
-                if let Op::Compare(op) = equation.op {
-                    self.avoid_positive_zero(op, inputs, &mut values, tys[0]);
+                if let Op::Compare(op) = equation.op
+                    && let Some(value) = self.compare_with_zero(op, inputs, &values, tys[0])
+                {
+                    return SmallVec::from_iter([Slot::Value(value)]);
                 }
                 let moves = !matches!(equation.op, Op::Convert { .. } | Op::Sharding(_));
                 if moves && results.iter().chain(&tys).any(|ty| ty.dtype.is_int4()) {
@@ -295,28 +297,38 @@ impl<'a> Emitter<'a> {
         SmallVec::from_vec(structured)
     }
 
-    /// Replaces +0 by -0, which is equal, where floats are compared as `x >= 0` or `0 <= x`.
+    /// Compares floats with the constant zero as `x >= 0` or `0 <= x`; `None` for other comparisons.
     ///
-    /// The compiler takes `x >= +0` to be true where it sees that `x` is never below zero, as an
-    /// absolute value or a square; but of NaN it is false. It does not do so for -0.
-    fn avoid_positive_zero(
+    /// The compiler takes `x >= 0` to be true where it sees that `x` is never below zero, as an
+    /// absolute value or a square; but of NaN it is false. On CPU it does not do so for -0, which is
+    /// equal. On GPUs it does, also for `x > 0 or x == 0`; so there it is `x == x and not x < 0`.
+    fn compare_with_zero(
         &mut self,
         op: CompareOp,
         slots: &[Slot<'a>],
-        values: &mut [Value],
+        values: &[Value],
         ty: &TensorType,
-    ) {
-        let at = match op {
-            CompareOp::Ge => 1,
-            CompareOp::Le => 0,
-            CompareOp::Eq | CompareOp::Ne | CompareOp::Lt | CompareOp::Gt => return,
+    ) -> Option<Value> {
+        let (at, opposite) = match op {
+            CompareOp::Ge => (1, CompareOp::Lt),
+            CompareOp::Le => (0, CompareOp::Gt),
+            CompareOp::Eq | CompareOp::Ne | CompareOp::Lt | CompareOp::Gt => return None,
         };
-        if let Slot::Constant(literal) = &slots[at]
-            && ty.dtype.is_float()
-            && literal.splat_value() == Some(0.0)
-        {
-            values[at] = self.constant(&Literal::filled(ty.clone(), -0.0));
+        let Slot::Constant(literal) = &slots[at] else { return None };
+        if !ty.dtype.is_float() || literal.splat_value() != Some(0.0) {
+            return None;
         }
+        if self.options.platform == Platform::Cpu {
+            let mut values = [values[0], values[1]];
+            values[at] = self.constant(&Literal::filled(ty.clone(), -0.0));
+            return Some(self.compare(op, values[0], values[1], ty));
+        }
+        let x = values[1 - at];
+        let result = TensorType::new(DType::Bool, &ty.shape);
+        let below = self.compare(opposite, values[0], values[1], ty);
+        let not_below = self.op(format_args!("stablehlo.not {below} : {}", Ty(&result)));
+        let is_number = self.compare(CompareOp::Eq, x, x, ty);
+        Some(self.op(format_args!("stablehlo.and {not_below}, {is_number} : {}", Ty(&result))))
     }
 
     /// An operation that moves integers of 4 bits, written for integers of 8. The compiler for CPU

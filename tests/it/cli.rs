@@ -155,6 +155,12 @@ fn doctor_fails_where_something_is_missing() {
     assert_eq!(status, 1);
     assert!(out.contains("BROKEN   XLA plugin") && out.contains("cannot be read"), "{out}");
 
+    let mut command = isolated(dir.path(), &["doctor"]);
+    command.env("PODRACER_PLATFORM", "cuda");
+    let (status, out, _) = run(command);
+    assert_eq!(status, 1);
+    assert!(out.contains("BROKEN   XLA plugin        no XLA plugin for NVIDIA GPUs"), "{out}");
+
     // A plugin of the right size with other bytes is damaged, and is not loaded.
     let part = Lock::get().part("xla-cpu").unwrap();
     let wheel = part.wheel().unwrap();

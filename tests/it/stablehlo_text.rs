@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use indoc::indoc;
-use podracer::lower::{LowerOptions, stablehlo};
+use podracer::lower::{LowerOptions, Platform, stablehlo};
 use podracer::trace::op::*;
 use podracer::trace::{DType, Literal, Op, Program, TensorType};
 use pretty_assertions::assert_eq;
@@ -403,4 +403,58 @@ fn threefry_is_a_function() {
     let text = text(&b.finish(&z));
     assert_eq!(text.matches("call @threefry2x32_2(").count(), 2);
     assert_eq!(text.matches("func.func private @threefry2x32_2(").count(), 1);
+}
+
+/// The text for GPUs.
+fn cuda_text(program: &Program) -> String {
+    let options = LowerOptions { platform: Platform::Cuda, ..LowerOptions::default() };
+    stablehlo(program, &LowerOptions { locations: false, ..options })
+}
+
+/// The compiler for GPUs takes `x >= 0` to be true of a NaN that it sees to be an absolute value,
+/// whatever the sign of zero.
+#[test]
+fn comparisons_with_zero_have_two_parts_on_gpus() {
+    for (op, opposite, zero_first) in [(CompareOp::Ge, "LT", false), (CompareOp::Le, "GT", true)] {
+        let mut b = Build::new();
+        let x = b.input(f32s([5]));
+        let zero = b.constant(Literal::splat([5], 0f32));
+        let operands = if zero_first { [zero, x] } else { [x, zero] };
+        let result = b.op(Op::Compare(op), &operands);
+        let program = b.finish(&[result]);
+        let on_cpu = text(&program);
+        assert!(on_cpu.contains("dense<-0.0>") && !on_cpu.contains("stablehlo.and"), "{on_cpu}");
+        let text = cuda_text(&program);
+        assert!(text.contains(&format!("compare {opposite}")) && text.contains("stablehlo.not"));
+        assert!(text.contains("compare EQ, %arg0, %arg0") && text.contains("stablehlo.and"));
+        assert!(!text.contains("-0.0"), "{text}");
+    }
+}
+
+/// cuDNN's sums of integers of 8 bits saturate, and it has none of 16 bits.
+#[test]
+fn convolutions_of_narrow_integers_are_of_f64_on_gpus() {
+    for (dtype, wide) in [(DType::I8, true), (DType::U16, true), (DType::I32, false)] {
+        let mut b = Build::new();
+        let x = b.input(TensorType::new(dtype, [1, 4, 1]));
+        let kernel = b.input(TensorType::new(dtype, [2, 1, 1]));
+        let dims = ConvDims {
+            strides: smallvec![1],
+            padding: smallvec![(0, 0)],
+            lhs_dilation: smallvec![1],
+            rhs_dilation: smallvec![1],
+            lhs_spec: smallvec![0, 2, 1],
+            rhs_spec: smallvec![2, 1, 0],
+            out_spec: smallvec![0, 2, 1],
+            feature_groups: 1,
+            batch_groups: 1,
+            precision: Precision::Default,
+        };
+        let y = b.op(Op::Conv(dims), &[x, kernel]);
+        let program = b.finish(&[y]);
+        let text = cuda_text(&program);
+        let line = text.lines().find(|line| line.contains("stablehlo.convolution")).unwrap();
+        assert_eq!(line.ends_with("-> tensor<1x3x1xf64>"), wide, "{text}");
+        assert_eq!(text.contains("stablehlo.round_nearest_even"), wide, "{text}");
+    }
 }

@@ -6,8 +6,9 @@ use super::emitter::{Emitter, Values};
 use super::mlir::{List, Ty, Types, Value, precision, row_major, signature};
 use crate::lower::custom_calls::Kernel;
 use crate::lower::custom_calls::onednn::{Convolution, Epilogue, Kind, Layer, Problem, by_onednn};
+use crate::lower::options::Platform;
 use crate::trace::op::{Axes, ConvDims};
-use crate::trace::types::TensorType;
+use crate::trace::types::{DType, TensorType};
 
 impl Emitter<'_> {
     pub(super) fn conv(
@@ -19,6 +20,12 @@ impl Emitter<'_> {
     ) -> Value {
         if let Some(problem) = by_onednn(dims, tys[0], tys[1], self.options.conv_threads) {
             return self.conv_call(&problem, dims, x, tys, result);
+        }
+        if self.options.platform == Platform::Cuda
+            && result.dtype.is_int()
+            && result.dtype.size() < 4
+        {
+            return self.conv_in_f64(dims, x, tys, result);
         }
         let lhs = if result.dtype.is_int() {
             // Folded by the compiler, sums of integers saturate at the type's limits; at run time
@@ -50,6 +57,26 @@ impl Emitter<'_> {
             dims.feature_groups,
             signature(tys, &[result])
         ))
+    }
+
+    /// A convolution of integers of at most 16 bits, computed in f64, where its sums are exact up to
+    /// 2^53. cuDNN has none of 16 bits, and its sums of integers of 8 bits saturate instead of
+    /// wrapping.
+    fn conv_in_f64(
+        &mut self,
+        dims: &ConvDims,
+        x: &[Value],
+        tys: &[&TensorType],
+        result: &TensorType,
+    ) -> Value {
+        let as_f64 = |ty: &TensorType| TensorType::new(DType::F64, &ty.shape);
+        let operands: Values = (0..2).map(|i| self.convert(x[i], tys[i], DType::F64)).collect();
+        let wide = as_f64(result);
+        let sums = self.conv(dims, &operands, &[&as_f64(tys[0]), &as_f64(tys[1])], &wide);
+        // The algorithm that cuDNN chooses may be one with rounding errors.
+        let sums = self.op(format_args!("stablehlo.round_nearest_even {sums} : {}", Ty(&wide)));
+        let long = self.convert(sums, &wide, DType::I64);
+        self.convert(long, &TensorType::new(DType::I64, &result.shape), result.dtype)
     }
 
     /// A convolution with a bias, and perhaps a ReLU, as a call of oneDNN.
