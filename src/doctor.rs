@@ -12,7 +12,6 @@ use crate::lower::cache::{Cache, CacheStatus};
 use crate::lower::pjrt::Plugin;
 use crate::native::checksum::Checksums;
 use crate::native::{Lock, Origin, Part, Settings, shown};
-use crate::runtime::chosen_platform;
 
 /// Reports the components that are found and those that are missing, by this process's environment.
 pub fn doctor() -> Report {
@@ -229,7 +228,7 @@ const PLUGIN: &str = "XLA plugin";
 const CPU_PART: &str = "xla-cpu";
 
 fn plugin(settings: &Settings, checks: &[Check]) -> Check {
-    let platform = match chosen_platform() {
+    let platform = match Platform::from_env() {
         Ok(platform) => platform,
         Err(error) => return Check::broken(PLUGIN, &error),
     };

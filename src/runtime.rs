@@ -59,7 +59,7 @@ impl RuntimeOptions {
     fn resolved(self) -> Result<RuntimeOptions> {
         let platform = match self.platform {
             Some(platform) => platform,
-            None => chosen_platform()?,
+            None => Platform::from_env()?,
         };
         let conv = match self.conv {
             Some(conv) => conv,
@@ -69,19 +69,12 @@ impl RuntimeOptions {
     }
 }
 
-/// The platform that `PODRACER_PLATFORM` names; the CPU without it.
-pub(crate) fn chosen_platform() -> Result<Platform> {
-    platform_named(std::env::var("PODRACER_PLATFORM").ok().as_deref())
-}
-
-/// The platform that the user names.
-fn platform_named(name: Option<&str>) -> Result<Platform> {
-    let name = name.filter(|name| !name.is_empty()).unwrap_or("cpu");
-    match Platform::named(name) {
-        Some(platform @ (Platform::Cpu | Platform::Cuda)) => Ok(platform),
-        _ => Err(Error::Config(format!(
-            "PODRACER_PLATFORM is `{name}`; there are cpu and cuda (NVIDIA GPUs)"
-        ))),
+/// The platform of the running runtime; before its start, the one that it will have.
+#[cfg(feature = "rl")]
+pub(crate) fn running_platform() -> Platform {
+    match RUNTIME.get() {
+        Some(runtime) => runtime.platform,
+        None => Platform::from_env().unwrap_or_default(),
     }
 }
 
@@ -359,15 +352,6 @@ mod tests {
         let tpu = RuntimeOptions { platform: Some(Platform::Tpu), ..one };
         let error = Runtime::launch(tpu, None).unwrap_err().to_string();
         assert!(error.contains("there is no runtime for tpu: choose cpu or cuda"), "{error}");
-    }
-
-    #[test]
-    fn platforms_have_names() {
-        assert_eq!(platform_named(None).unwrap(), Platform::Cpu);
-        assert_eq!(platform_named(Some("cuda")).unwrap(), Platform::Cuda);
-        assert_eq!(platform_named(Some("")).unwrap(), Platform::Cpu);
-        let error = platform_named(Some("gpu")).unwrap_err().to_string();
-        assert!(error.contains("PODRACER_PLATFORM is `gpu`; there are cpu and cuda"), "{error}");
     }
 
     #[test]

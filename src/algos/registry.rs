@@ -133,13 +133,26 @@ pub fn find(name: &str) -> Result<&'static Entry> {
             return Error::Argument(format!("no algorithm {script}: {reason}"));
         }
         let names: Vec<&str> = ALGORITHMS.iter().map(|entry| entry.name).collect();
-        let nearest = names.iter().map(|other| (levenshtein(script, other), other)).min();
-        let hint = match nearest {
-            Some((d, other)) if d <= 1 + script.len() / 3 => format!("; did you mean {other}?"),
-            _ => ";".into(),
+        let hint = match &similar(script, &names)[..] {
+            [] => ";".into(),
+            similar => format!("; did you mean {}?", similar.join(" or ")),
         };
         Error::Argument(format!("no algorithm {name}{hint} there are {}", names.join(", ")))
     })
+}
+
+/// Returns the names with all words of `script`, as `sac_continuous_action` has those of `sac`;
+/// without any, the name that differs in the fewest letters, if these are few.
+fn similar<'a>(script: &str, names: &[&'a str]) -> Vec<&'a str> {
+    let has = |name: &str, word: &str| name.split('_').any(|other| other == word);
+    let longer = |name: &&&str| script.split('_').all(|word| has(name, word));
+    let longer: Vec<&str> = names.iter().filter(longer).copied().collect();
+    if !longer.is_empty() {
+        return longer;
+    }
+    let nearest = names.iter().map(|name| (levenshtein(script, name), *name)).min();
+    let few = nearest.filter(|(letters, _)| *letters <= 1 + script.len() / 3);
+    few.into_iter().map(|(_, name)| name).collect()
 }
 
 /// Returns the name of a script without its folder and its suffix; CleanRL's runs have it as the

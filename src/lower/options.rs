@@ -2,6 +2,7 @@
 
 use strum::{EnumCount, IntoStaticStr, VariantArray};
 
+use crate::error::{Error, Result};
 use crate::trace::axis::AxisVec;
 
 /// Kind of device that a module is for. Some operations are written differently.
@@ -29,6 +30,25 @@ impl Platform {
     /// Returns the platform with this [name](Platform::name).
     pub fn named(name: &str) -> Option<Platform> {
         Platform::ALL.into_iter().find(|platform| platform.name() == name)
+    }
+
+    /// The platform that `PODRACER_PLATFORM` names; the CPU without it.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for other names than `cpu` and `cuda`.
+    pub(crate) fn from_env() -> Result<Platform> {
+        Platform::chosen_by(std::env::var("PODRACER_PLATFORM").ok().as_deref())
+    }
+
+    /// The platform that a user chooses by this value of `PODRACER_PLATFORM`.
+    fn chosen_by(name: Option<&str>) -> Result<Platform> {
+        let name = name.filter(|name| !name.is_empty()).unwrap_or("cpu");
+        match Platform::named(name) {
+            Some(platform @ (Platform::Cpu | Platform::Cuda)) => Ok(platform),
+            _ => Err(Error::Config(format!(
+                "PODRACER_PLATFORM is `{name}`; there are cpu and cuda (NVIDIA GPUs)"
+            ))),
+        }
     }
 
     /// JAX's name of it, as exported functions have it.
@@ -110,5 +130,14 @@ mod tests {
         assert_eq!(Platform::ALL.map(Platform::name), ["cpu", "cuda", "rocm", "tpu"]);
         assert_eq!(Platform::named("rocm"), Some(Platform::Rocm));
         assert_eq!(Platform::named("gpu"), None);
+    }
+
+    #[test]
+    fn the_environment_chooses_the_platform() {
+        assert_eq!(Platform::chosen_by(None).unwrap(), Platform::Cpu);
+        assert_eq!(Platform::chosen_by(Some("cuda")).unwrap(), Platform::Cuda);
+        assert_eq!(Platform::chosen_by(Some("")).unwrap(), Platform::Cpu);
+        let error = Platform::chosen_by(Some("gpu")).unwrap_err().to_string();
+        assert!(error.contains("PODRACER_PLATFORM is `gpu`; there are cpu and cuda"), "{error}");
     }
 }

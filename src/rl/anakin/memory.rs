@@ -1,6 +1,6 @@
 //! Estimate of the memory that the agents need.
 
-use super::{AnakinArgs, AnakinEnv, SeedAxis};
+use super::{AnakinArgs, AnakinEnv};
 use crate::error::Result;
 use crate::rl::memory::ensure_free;
 use crate::{DType, TensorType};
@@ -35,10 +35,7 @@ pub(super) fn ensure_memory<A: AnakinArgs>(
 fn estimate<A: AnakinArgs>(args: &A, env: &AnakinEnv, sizes: &ProgramSizes) -> Result<u128> {
     let options = args.agents();
     let agents = options.num_agents() as u128;
-    let at_once = match options.seed_axis {
-        SeedAxis::Vmap => agents,
-        SeedAxis::Map => sizes.devices as u128,
-    };
+    let at_once = if options.are_batched() { agents } else { sizes.devices as u128 };
     let state: u128 = sizes.state.iter().map(|ty| ty.bytes() as u128).sum();
     // The return and the length of the episode, for each timestep.
     let report = u128::from(sizes.updates_per_call) * args.steps_per_update() as u128 * 8;

@@ -4,9 +4,11 @@ use clap::{Arg, Args, ValueEnum};
 use serde::Serialize;
 
 use crate::error::Result;
+use crate::lower::Platform;
 use crate::rl::Algorithm;
 use crate::rl::flags::positive;
 use crate::rl::sweep::{Grid, Scalar, Sweep, as_words};
+use crate::runtime::running_platform;
 use crate::trace::control::map;
 use crate::tree::Tree;
 use crate::{Array, Key, Tensor, vmap};
@@ -15,7 +17,9 @@ use crate::{Array, Key, Tensor, vmap};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SeedAxis {
-    /// One after another, each as if trained alone; fastest on CPU
+    /// Map on the CPU, vmap on a GPU: the faster one
+    Auto,
+    /// One after another, each as if trained alone
     Map,
     /// All agents in one batch, as PureJaxRL does with vmap
     Vmap,
@@ -34,8 +38,8 @@ pub struct AgentOptions {
     #[arg(long, value_parser = |text: &str| Sweep::parse(text, &[]), value_delimiter = ' ')]
     #[serde(serialize_with = "as_words")]
     pub sweep: Vec<Sweep>,
-    /// Train several agents on one device one after another (map) or in a batch (vmap)
-    #[arg(long, value_enum, default_value_t = SeedAxis::Map)]
+    /// Train the agents of a device one after another (map) or in a batch (vmap); auto: vmap on GPUs
+    #[arg(long, value_enum, default_value_t = SeedAxis::Auto)]
     pub seed_axis: SeedAxis,
     /// The number of devices for the agents; 0 uses the most that divides their number
     #[arg(long, default_value_t = 0)]
@@ -74,9 +78,14 @@ impl AgentOptions {
         self.grid().num_agents()
     }
 
-    /// Returns true if the agents are trained in one batch.
+    /// Returns true if the agents of a device are trained in one batch.
     pub fn are_batched(&self) -> bool {
-        self.num_agents() > 1 && self.seed_axis == SeedAxis::Vmap
+        let batched = match self.seed_axis {
+            SeedAxis::Auto => running_platform() != Platform::Cpu,
+            SeedAxis::Map => false,
+            SeedAxis::Vmap => true,
+        };
+        batched && self.num_agents() > 1
     }
 
     /// Returns the values of each sweep for all agents, `f32[agents]`; of one agent, `f32[]`.
@@ -94,10 +103,10 @@ impl AgentOptions {
         f: impl Fn(A) -> B,
         all: A,
     ) -> B {
-        match (self.num_agents(), self.seed_axis) {
+        match (self.num_agents(), self.are_batched()) {
             (1, _) => f(all),
-            (_, SeedAxis::Map) => map(f, all),
-            (_, SeedAxis::Vmap) => vmap(f)(all),
+            (_, false) => map(f, all),
+            (_, true) => vmap(f)(all),
         }
     }
 
