@@ -38,7 +38,7 @@ pub struct AgentOptions {
     #[arg(long, value_parser = |text: &str| Sweep::parse(text, &[]), value_delimiter = ' ')]
     #[serde(serialize_with = "as_words")]
     pub sweep: Vec<Sweep>,
-    /// Train the agents of a device one after another (map) or in a batch (vmap); auto: vmap on GPUs
+    /// Train the agents of a device one by one (map) or in a batch (vmap); auto: vmap on GPUs
     #[arg(long, value_enum, default_value_t = SeedAxis::Auto)]
     pub seed_axis: SeedAxis,
     /// The number of devices for the agents; 0 uses the most that divides their number
