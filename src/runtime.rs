@@ -313,12 +313,14 @@ fn gpu(options: RuntimeOptions, node: Option<Node>) -> Result<Runtime> {
             Client::among(plugin, &client_options, Some(store))
         }
     };
-    let startup_error = |error: Error| Error::Native {
+    let startup_error = |error: Error| {
+        Error::Native {
         problem: error.to_string(),
         help:
-            "`nvidia-smi` shows this machine's GPUs and its driver, CUDA_VISIBLE_DEVICES which of \
-               them are seen; unset PODRACER_PLATFORM to run on the CPU"
+            "`nvidia-smi` shows the GPUs and the driver, and CUDA_VISIBLE_DEVICES limits which GPUs \
+               are visible; unset PODRACER_PLATFORM to run on the CPU"
                 .into(),
+    }
     };
     let client = client.map_err(startup_error)?;
     let platform = Platform::Cuda;

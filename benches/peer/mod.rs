@@ -110,7 +110,11 @@ impl Row {
         print!("{:<44} {min:>9.2} {median:>9.2}", self.name);
         if !self.theirs.is_empty() {
             let (peer_min, peer_median) = low_and_median(&mut self.theirs);
-            print!(" {peer_min:>9.2} {peer_median:>9.2} {:>11.2}x", peer_median / median);
+            print!(" {peer_min:>9.2} {peer_median:>9.2}");
+            // Too little processor time for its clock has no ratio.
+            if median > 0.0 {
+                print!(" {:>11.2}x", peer_median / median);
+            }
         }
         println!();
     }

@@ -299,9 +299,10 @@ impl<'a> Emitter<'a> {
 
     /// Compares floats with the constant zero as `x >= 0` or `0 <= x`; `None` for other comparisons.
     ///
-    /// The compiler takes `x >= 0` to be true where it sees that `x` is never below zero, as an
-    /// absolute value or a square; but of NaN it is false. On CPU it does not do so for -0, which is
-    /// equal. On GPUs it does, also for `x > 0 or x == 0`; so there it is `x == x and not x < 0`.
+    /// XLA folds `x >= 0` to true where it proves that `x` is not negative, as of an absolute value
+    /// or a square; but for NaN the result is false. On the CPU the constant is written as -0.0, which
+    /// compares equal, and for which XLA does not do so. On GPUs it does, also for
+    /// `x > 0 || x == 0`; so `x == x && !(x < 0)` is written there.
     fn compare_with_zero(
         &mut self,
         op: CompareOp,

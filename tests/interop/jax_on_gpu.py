@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Prints values that differ between CPU and GPU in JAX, for the list in docs/gpus.md.
+"""Prints JAX's values of functions whose values differ between CPUs and GPUs: the table of docs/gpus.md.
 
-    python3 tests/interop/jax_on_gpu.py        on a machine with an NVIDIA GPU, and with JAX for it
+    python3 tests/interop/jax_on_gpu.py                       on a GPU
+    JAX_PLATFORMS=cpu python3 tests/interop/jax_on_gpu.py     on the CPU, to compare
 
 Each line has the values of the function under jit, then those of the same function without it.
+Needs: jax with its plugin for GPUs, numpy.
 """
 import jax
 import jax.numpy as jnp

@@ -59,9 +59,9 @@ impl Emitter<'_> {
         ))
     }
 
-    /// A convolution of integers of at most 16 bits, computed in f64, where its sums are exact up to
-    /// 2^53. cuDNN has none of 16 bits, and its sums of integers of 8 bits saturate instead of
-    /// wrapping.
+    /// A convolution of integers of at most 16 bits, computed in f64 and rounded. f64 represents sums
+    /// up to 2^53: those of 2^23 products. cuDNN has no convolution of integers of 16 bits, and the
+    /// sums of its convolutions of 8 bits saturate instead of wrapping.
     fn conv_in_f64(
         &mut self,
         dims: &ConvDims,
@@ -73,7 +73,7 @@ impl Emitter<'_> {
         let operands: Values = (0..2).map(|i| self.convert(x[i], tys[i], DType::F64)).collect();
         let wide = as_f64(result);
         let sums = self.conv(dims, &operands, &[&as_f64(tys[0]), &as_f64(tys[1])], &wide);
-        // The algorithm that cuDNN chooses may be one with rounding errors.
+        // cuDNN may choose an algorithm with rounding errors, such as Winograd's.
         let sums = self.op(format_args!("stablehlo.round_nearest_even {sums} : {}", Ty(&wide)));
         let long = self.convert(sums, &wide, DType::I64);
         self.convert(long, &TensorType::new(DType::I64, &result.shape), result.dtype)
