@@ -85,7 +85,7 @@ fn conv_named(name: Option<&OsStr>) -> Result<ConvLibrary> {
         Some("xla") => Ok(ConvLibrary::Xla),
         Some("onednn") => Ok(ConvLibrary::OneDnn),
         _ => Err(Error::Config(format!(
-            "PODRACER_CONV is `{}`; there are auto, xla and onednn",
+            "PODRACER_CONV is `{}`; expected auto, xla or onednn",
             name.unwrap_or_default().to_string_lossy()
         ))),
     }
@@ -162,7 +162,7 @@ impl Runtime {
         Err(Error::Argument(format!(
             "device {device} does not exist: the runtime has {there} device(s), numbered from 0. On \
              CPU start it with more: Runtime::start(RuntimeOptions::with_cpu_devices({})), or the \
-             flag --num-devices {} of an example",
+             flag --num-devices {}",
             device + 1,
             device + 1
         )))
@@ -188,12 +188,13 @@ impl Runtime {
     /// first time on a machine this fetches the XLA plugin.
     ///
     /// # Errors
-    /// [`Error::Native`] if the plugin cannot be found, fetched or loaded, [`Error::Pjrt`] if its
-    /// client does not start.
+    /// [`Error::Native`] if the plugin cannot be found, fetched or loaded, or the client of GPUs does
+    /// not start; [`Error::Pjrt`] if the client of the CPU does not; [`Error::Config`] if an
+    /// environment variable is invalid.
     pub fn get() -> Result<&'static Runtime> {
         match RUNTIME.get() {
             Some(runtime) => Ok(runtime),
-            None => Runtime::start(RuntimeOptions::default()),
+            None => Runtime::running_or_started(RuntimeOptions::default()),
         }
     }
 
@@ -204,7 +205,12 @@ impl Runtime {
     pub fn start(options: RuntimeOptions) -> Result<&'static Runtime> {
         let options = options.resolved()?;
         let running = Runtime::running_or_started(options.clone())?;
-        if running.options != options {
+        // The other options are those of a CPU.
+        let fits = match running.platform {
+            Platform::Cpu => running.options == options,
+            platform => options.platform == Some(platform),
+        };
+        if !fits {
             return Err(Error::Config(format!(
                 "the runtime is already running with {:?} and cannot be started with {options:?}; \
                  call Runtime::start before anything is put on a device or compiled",
@@ -235,8 +241,8 @@ impl Runtime {
         let options = options.resolved()?;
         if options.platform == Some(Platform::Cpu) {
             return Err(Error::Config(
-                "the devices of a CPU work together within one process; several processes add their \
-                 numbers by MPI or by process 0"
+                "CPU devices cannot join those of other processes: they work together within one process; \
+                 several processes add their gradients by MPI or through process 0"
                     .into(),
             ));
         }
@@ -251,7 +257,7 @@ impl Runtime {
         Runtime::launch(options, Some(node))
     }
 
-    /// Starts the parts that are not running yet, with resolved options.
+    /// Starts the client of the chosen platform, with resolved options. Callers hold `START`.
     fn launch(options: RuntimeOptions, node: Option<Node>) -> Result<&'static Runtime> {
         let platform = options.platform.unwrap_or_default();
         let started = match platform {
@@ -268,7 +274,7 @@ impl Runtime {
     }
 }
 
-/// Number of threads that the processor runs at once.
+/// Returns the number of threads that this process can run in parallel.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get())
 }
@@ -365,9 +371,6 @@ mod tests {
         assert_eq!(named("xla").unwrap(), ConvLibrary::Xla);
         assert_eq!(named("onednn").unwrap(), ConvLibrary::OneDnn);
         let error = named("mkl").unwrap_err().to_string();
-        assert!(
-            error.contains("PODRACER_CONV is `mkl`; there are auto, xla and onednn"),
-            "{error}"
-        );
+        assert!(error.contains("PODRACER_CONV is `mkl`; expected auto, xla or onednn"), "{error}");
     }
 }

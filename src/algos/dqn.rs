@@ -1,5 +1,6 @@
 //! Deep Q-learning (DQN, Mnih et al. 2015) for vector observations: CleanRL's `dqn_jax.py`.
-//! Environment steps, the replay buffer and gradient steps are one compiled program.
+//! One call of the compiled program takes environment steps, adds them to the replay buffer and takes
+//! gradient steps.
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/dqn.md`.
 
@@ -216,7 +217,7 @@ fn env_step(
         obs,
         action,
         reward: step.reward,
-        // The final observation where an episode ended: `step.obs` is that after the reset.
+        // `step.obs` is that after the reset; a last transition needs the final observation.
         next_obs: envs.next_obs_of(&step).to(DType::F32),
         terminated: step.terminated.to(DType::F32),
     };

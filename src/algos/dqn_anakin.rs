@@ -324,8 +324,8 @@ fn env_step(
         next_obs: step.final_obs,
         terminated: terminated.to(DType::F32),
     };
-    let returns = where_(done, step.episode_return, f64::NAN);
-    let episodes = Episodes { returns, lengths: step.episode_length };
+    let returns = where_(done, step.episode_return, 0.0);
+    let episodes = Episodes { returns, lengths: where_(done, step.episode_length, 0) };
     let global_step = global_step + args.num_envs as i32;
     (EnvState { obs: step.obs, state: step.episode, global_step, key }, (transition, episodes))
 }

@@ -96,7 +96,7 @@ pub struct Args {
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.2)]
     pub clip_coef: f64,
-    /// Use a clipped loss for the value function, as in the paper
+    /// Use a clipped loss for the value function, as OpenAI Baselines does
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
@@ -421,8 +421,8 @@ fn env_step(
         actions,
         rewards,
         dones,
-        episode_returns: where_(dones, step.episode_return, f64::NAN),
-        episode_lengths: step.episode_length,
+        episode_returns: where_(dones, step.episode_return, 0.0),
+        episode_lengths: where_(dones, step.episode_length, 0),
     };
     let env_state =
         EnvState { obs: next_obs, episode_start: dones, hidden, state: step.episode, normalizers };

@@ -48,7 +48,10 @@ pub enum RolloutMode {
 
 /// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PPO on Atari games, for the env pool", args_override_self = true)]
+#[command(
+    about = "PPO on Atari games, with rollouts in the environment pool",
+    args_override_self = true
+)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "ppo_atari_envpool")]
@@ -60,7 +63,7 @@ pub struct Args {
     /// Step the environments in the compiled rollout (xla) or on the host (host)
     #[arg(long, value_enum, default_value_t = RolloutMode::Xla)]
     pub rollout: RolloutMode,
-    /// Reset in the step after the end of an episode, as EnvPool does, and train on that step
+    /// Reset one step after the end of an episode (NEXT_STEP), as EnvPool does, and train on that step
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub envpool_reset: bool,
     /// The element type in which the encoder computes
@@ -103,7 +106,7 @@ pub struct Args {
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.1)]
     pub clip_coef: f64,
-    /// Use a clipped loss for the value function, as in the paper; CleanRL's JAX variants do not
+    /// Use a clipped loss for the value function, as OpenAI Baselines does; CleanRL's JAX variants do not
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
@@ -118,7 +121,7 @@ pub struct Args {
     /// The KL divergence at which the remaining epochs of an update are skipped
     #[arg(long)]
     pub target_kl: Option<f64>,
-    /// Bootstrap at time limits with the value of the last observation; CleanRL does not
+    /// Bootstrap at time limits with the value of the final observation; CleanRL does not
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }
@@ -305,13 +308,13 @@ pub struct Samples<T> {
     pub obs: T,
     /// `i32[B]`: actions.
     pub actions: T,
-    /// `f32[B]`: log probabilities under the policy that acted.
+    /// `f32[B]`: log probabilities under the policy of the rollout.
     pub logprobs: T,
     /// `f32[B]`: advantages.
     pub advantages: T,
     /// `f32[B]`: returns.
     pub returns: T,
-    /// `f32[B]`: values by the critic that acted.
+    /// `f32[B]`: values that the critic predicted in the rollout.
     pub values: T,
 }
 
@@ -341,7 +344,7 @@ pub struct Metrics<T> {
     pub policy_loss: T,
     /// Mean entropy of the policy.
     pub entropy: T,
-    /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
+    /// Estimate `mean(-log ratio)` of the KL divergence from the policy of the rollout.
     pub old_approx_kl: T,
     /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
     pub approx_kl: T,
@@ -416,7 +419,7 @@ fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
     stack(&orders, 0).reshape([args.update_epochs * args.num_minibatches, minibatch_size])
 }
 
-/// Arguments of a gradient step besides the train state.
+/// Arguments of [`minibatch_step`] besides the train state: all samples, and which to use.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Minibatch<T> {
     /// All samples of the update.
@@ -541,10 +544,11 @@ pub fn train(args: &Args) -> Result<Summary> {
     })
     .with_mode(args.run.mode)
     .named("ppo_atari_init");
-    // Compiled when it is called first: with --rollout host never.
+    // Compiled at its first call, so never with --rollout host.
     let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
         .with_mode(args.run.mode)
-        .named("ppo_atari_rollout");
+        .named("ppo_atari_rollout")
+        .check_nans(args.run.check_nans);
     let host = HostRollout::new(args);
     let shuffle = jit(|key: Key<Tensor>| {
         let (key, shuffle_key) = key.split();

@@ -82,7 +82,7 @@ pub struct Args {
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.2)]
     pub clip_coef: f64,
-    /// Use a clipped loss for the value function, as in the paper
+    /// Use a clipped loss for the value function, as OpenAI Baselines does
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
@@ -97,7 +97,7 @@ pub struct Args {
     /// The KL divergence at which the remaining epochs of an update are skipped
     #[arg(long)]
     pub target_kl: Option<f64>,
-    /// Bootstrap at time limits with the value of the last observation; CleanRL does not
+    /// Bootstrap at time limits with the value of the final observation; CleanRL does not
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }

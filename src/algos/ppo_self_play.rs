@@ -86,7 +86,7 @@ pub struct Args {
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.2)]
     pub clip_coef: f64,
-    /// Use a clipped loss for the value function, as in the paper
+    /// Use a clipped loss for the value function, as OpenAI Baselines does
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy

@@ -30,7 +30,10 @@ use crate::{DType, Key, Tensor, value_and_grad};
 
 /// Settings with CleanRL's names and defaults.
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PQN on Atari games, for the env pool", args_override_self = true)]
+#[command(
+    about = "PQN on Atari games, with rollouts in the environment pool",
+    args_override_self = true
+)]
 pub struct Args {
     /// The name of this experiment
     #[arg(long, default_value = "pqn_atari_envpool")]
@@ -82,7 +85,7 @@ pub struct Args {
     /// The lambda of Q(lambda) returns
     #[arg(long, default_value_t = 0.65)]
     pub q_lambda: f64,
-    /// Bootstrap at time limits with the value of the last observation; CleanRL does not
+    /// Bootstrap at time limits with the value of the final observation; CleanRL does not
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }

@@ -84,7 +84,7 @@ pub struct Args {
     /// The lambda of Q(lambda) returns
     #[arg(long, default_value_t = 0.65)]
     pub q_lambda: f64,
-    /// Bootstrap at time limits with the value of the last observation; CleanRL does not
+    /// Bootstrap at time limits with the value of the final observation; CleanRL does not
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub bootstrap_truncated: bool,
 }

@@ -89,7 +89,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Fails if an equation has made a NaN. Constants are meant: fill values, masks.
+    /// Fails if an equation has made a NaN. Constants are meant (fill values, masks), and so are the
+    /// bits of integers, which rows of packed values hold as floats.
     pub(super) fn results(
         &self,
         equation: &Equation,
@@ -99,7 +100,8 @@ impl<'a> Check<'a> {
         let Some((result, first)) = results.iter().find_map(|r| Some((r, first_nan(r)?))) else {
             return Ok(());
         };
-        if matches!(equation.op, Op::Constant(_)) || operands.iter().any(has_nan) {
+        let meant = matches!(equation.op, Op::Constant(_) | Op::Bitcast { .. });
+        if meant || operands.iter().any(has_nan) {
             return Ok(());
         }
         let mut iterations = String::new();

@@ -1,8 +1,8 @@
 //! Anakin (Hessel et al. 2021), as PureJaxRL has it (Lu et al. 2022): environments, rollouts and updates
 //! in one compiled program, which trains many agents, one for each seed and each point of a sweep.
 //!
-//! An algorithm writes three functions over tensors: the initial state of an agent, a number of updates,
-//! and the part of the state that is its model. [`train_agents`] compiles them for all agents and devices,
+//! An algorithm writes three functions: the initial state of an agent and a number of updates of it,
+//! both traced, and on the host the part of the state that is saved as the model. [`train_agents`] compiles them for all agents and devices,
 //! calls the program about 64 times, and between the calls logs, writes checkpoints and reports
 //! progress.
 //!

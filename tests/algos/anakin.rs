@@ -239,6 +239,22 @@ fn others_survive_a_divergence<A: Algorithm>(small: &[&str], layer: &str) {
     assert!(means.flat_map(|(_, values)| values).all(|x| x.is_finite()));
 }
 
+/// Steps without the end of an episode and negative integers in the packed state are no NaN.
+#[test]
+fn check_nans_finds_the_operation_of_a_nan_alone() {
+    let runs = tempfile::tempdir().unwrap();
+    let breakout = ["--env-id=MinAtar/Breakout-v1", "--total-timesteps=128", "--check-nans"];
+    let rollouts = [&ROLLOUTS[..4], &ROLLOUTS[5..]].concat();
+    train::<ppo_anakin::Args>(runs.path(), &[&rollouts, &breakout]);
+    train::<ppo_anakin_gru::Args>(runs.path(), &[&rollouts, &breakout]);
+    train::<dqn_anakin::Args>(runs.path(), &[REPLAY, &breakout]);
+    let runs = format!("--runs-dir={}", runs.path().display());
+    let diverges = ["--learning-rate=1e15", "--vf-coef=1e15", "--json", &runs];
+    let flags = [&rollouts[..], &breakout, &diverges].concat();
+    let error = ppo_anakin::Args::from_flags(flags).unwrap().train().unwrap_err().to_string();
+    assert!(error.contains("makes the first NaN") && !error.contains("bitcast"), "{error}");
+}
+
 #[test]
 fn a_diverged_agent_does_not_end_the_others() {
     let layer = "$.train_state.agent.actor[0].w";

@@ -57,6 +57,17 @@ fn both_rollouts_train_the_same_agent() {
 }
 
 #[test]
+fn a_nan_of_a_rollout_is_traced_to_its_operation() {
+    let runs = tempfile::tempdir().unwrap();
+    for rollout in ["xla", "host"] {
+        let flags = ["--learning-rate", "1e15", "--check-nans", "--rollout", rollout];
+        let error = train(&args(runs.path(), &flags)).unwrap_err();
+        assert!(matches!(error, Error::Nan(_)), "{error}");
+        assert!(error.to_string().contains("makes the first NaN"), "{rollout}: {error}");
+    }
+}
+
+#[test]
 fn eager_mode_trains_the_same_agent() {
     let runs = tempfile::tempdir().unwrap();
     let run = |mode: &str| {

@@ -153,8 +153,7 @@ fn devices_that_do_not_exist() {
     assert_eq!(
         text,
         "device 8 does not exist: the runtime has 8 device(s), numbered from 0. On CPU start it \
-         with more: Runtime::start(RuntimeOptions::with_cpu_devices(9)), or the flag --num-devices 9 \
-         of an example"
+         with more: Runtime::start(RuntimeOptions::with_cpu_devices(9)), or the flag --num-devices 9"
     );
     assert_eq!(error(replicate(&count(&[2]), &[1, 1])), "device 1 stands twice in [1, 1]");
     assert_eq!(error(replicate(&count(&[2]), &[])), "the list of devices is empty");

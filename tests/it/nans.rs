@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use podracer::jit;
 use podracer::trace::control::{cond, scan, while_loop};
 use podracer::{
-    Array, Error, Literal, Mode, Tensor, checkpoint, debug_callback, grad, io_callback,
+    Array, DType, Error, Literal, Mode, Tensor, checkpoint, debug_callback, grad, io_callback,
     pure_callback, vmap,
 };
 
@@ -56,6 +56,10 @@ fn the_operation_and_its_operands() {
         "f: div makes the first NaN, in f32[2,2] at [1, 0]\n  --> line +1\n  \
          its operands have none: f32[2,2] from 0 to 2, f32[2,2] from 0 to 0"
     );
+    // The bits of integers may be those of a NaN.
+    let text =
+        message(|x| x.bitcast(DType::F32).bitcast(DType::I32).to(DType::F32).sqrt(), [-1i32]);
+    assert!(text.starts_with("f: sqrt makes the first NaN"), "{text}");
     // A derivative has the line of what it is derived from.
     let text = message(|x| grad(|x: Tensor| checkpoint(|x: Tensor| x.sqrt() * 0.0)(x))(x), 0.0f32);
     assert!(text.contains("makes the first NaN") && text.contains("--> line +0"), "{text}");

@@ -75,16 +75,23 @@ impl Columns {
 
 impl<'a> HostRollout<'a> {
     pub fn new(args: &'a Args) -> HostRollout<'a> {
-        let mode = args.run.mode;
+        let (mode, check_nans) = (args.run.mode, args.run.check_nans);
         let value = |(agent, obs): ValueArgs<Tensor>| agent.policy_and_value(obs).1;
         let samples = |(agent, rollout): SamplesArgs<Tensor>| make_samples(&agent, rollout, args);
         HostRollout {
             args,
-            act: jit(act as fn(_) -> _).with_mode(mode).named("ppo_atari_act"),
-            value: jit(value as fn(_) -> _).with_mode(mode).named("ppo_atari_value"),
+            act: jit(act as fn(_) -> _)
+                .with_mode(mode)
+                .named("ppo_atari_act")
+                .check_nans(check_nans),
+            value: jit(value as fn(_) -> _)
+                .with_mode(mode)
+                .named("ppo_atari_value")
+                .check_nans(check_nans),
             samples: jit(Box::new(samples) as Box<dyn Fn(_) -> _>)
                 .with_mode(mode)
-                .named("ppo_atari_samples"),
+                .named("ppo_atari_samples")
+                .check_nans(check_nans),
         }
     }
 
@@ -97,7 +104,7 @@ impl<'a> HostRollout<'a> {
     ) -> Result<(EnvState<Array>, Vec<EpisodeRecord>, Samples<Array>)> {
         let EnvState { handle, mut obs, mut key } = env_state;
         let Args { num_envs, num_steps, gamma, .. } = *self.args;
-        // The program that reset the environments may still wait for the pool.
+        // The program that reset the environments may still be using the pool.
         effects_barrier()?;
         let mut pool = envs.pool(0);
         let (mut columns, mut episodes) = (Columns::default(), Vec::new());

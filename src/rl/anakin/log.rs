@@ -19,9 +19,9 @@ use crate::tree::{self, Tree};
 pub struct Report<T, M> {
     /// Metrics of the update; the first is the loss.
     pub metrics: M,
-    /// `f32[T, N]`: returns of the episodes that ended, NaN where none did.
+    /// `f32[T, N]`: returns of the episodes that ended, 0 where none did.
     pub episode_returns: T,
-    /// `i32[T, N]`: number of steps of the episode so far.
+    /// `i32[T, N]`: lengths of the episodes that ended, 0 where none did.
     pub episode_lengths: T,
 }
 
@@ -60,7 +60,9 @@ impl Columns {
     /// and the length.
     fn episodes(&self, agent: usize, update: usize) -> impl Iterator<Item = (usize, f64, i32)> {
         let offset = (agent * self.updates + update) * self.steps;
-        let ended = (0..self.steps).filter(move |i| !self.returns[offset + i].is_nan());
+        let ended =
+            move |i: &usize| self.lengths[offset + i] > 0 && !self.returns[offset + i].is_nan();
+        let ended = (0..self.steps).filter(ended);
         ended.map(move |i| (i, f64::from(self.returns[offset + i]), self.lengths[offset + i]))
     }
 
@@ -106,10 +108,12 @@ impl<'a, A: AnakinArgs> AgentsLog<'a, A> {
             },
             saved => serde_json::from_value(saved.clone()).map_err(|e| damaged(e.to_string()))?,
         };
-        let number = returns.len().min(diverged.len());
+        let (number, flags) = (returns.len(), diverged.len());
         let wrong = match returns.len() == agents && diverged.len() == agents {
             true => returns.iter().find_map(|returns| returns.ensure_possible().err()),
-            false => Some(format!("those of {number} of {agents} agents")),
+            false => Some(format!(
+                "found those of {number} agents and flags of {flags}, expected {agents}"
+            )),
         };
         match wrong {
             Some(problem) => Err(damaged(problem)),
@@ -258,10 +262,10 @@ impl<'a, A: AnakinArgs> AgentsLog<'a, A> {
     }
 
     /// Returns a table of the seeds or of the sweeps, whose results are also written into the run's
-    /// folder, and the names of the agents that diverged; nothing for a single agent.
+    /// folder, and the names of the agents that diverged; empty for one agent without a sweep.
     ///
     /// # Errors
-    /// [`Error::Io`] if they cannot be written.
+    /// Returns [`Error::Io`] if the results cannot be written, and errors of the figure.
     pub(super) fn details(&self, folder: &Path) -> Result<String> {
         let options = self.args.agents();
         let grid = options.grid();

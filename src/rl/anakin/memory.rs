@@ -2,7 +2,9 @@
 
 use super::{AnakinArgs, AnakinEnv};
 use crate::error::Result;
+use crate::lower::Platform;
 use crate::rl::memory::ensure_free;
+use crate::runtime::running_platform;
 use crate::{DType, TensorType};
 
 /// Sizes of the compiled program.
@@ -24,6 +26,10 @@ pub(super) fn ensure_memory<A: AnakinArgs>(
     env: &AnakinEnv,
     sizes: &ProgramSizes,
 ) -> Result<()> {
+    // The memory of a GPU is not known before it is asked for.
+    if running_platform() != Platform::Cpu {
+        return Ok(());
+    }
     let options = args.agents();
     let sweeps = options.sweep.iter().map(|sweep| format!(" --sweep {sweep}")).collect::<String>();
     let flags = format!("--num-seeds {}{sweeps} {}", options.num_seeds, args.memory_flags());

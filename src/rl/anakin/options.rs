@@ -41,10 +41,10 @@ pub struct AgentOptions {
     /// Train the agents of a device one by one (map) or in a batch (vmap); auto: vmap on GPUs
     #[arg(long, value_enum, default_value_t = SeedAxis::Auto)]
     pub seed_axis: SeedAxis,
-    /// The number of devices for the agents; 0 uses the most that divides their number
+    /// The number of devices; 0 uses the largest divisor of the number of agents that fits
     #[arg(long, default_value_t = 0)]
     pub num_devices: usize,
-    /// The number of updates in one call of the compiled program; 0 chooses
+    /// The number of updates in one call of the compiled program; 0 makes about 64 calls
     #[arg(long, default_value_t = 0, alias = "updates-per-launch")]
     #[serde(alias = "updates_per_launch")]
     pub updates_per_call: u64,
@@ -110,8 +110,8 @@ impl AgentOptions {
         }
     }
 
-    /// Returns the keys of the agents, `[agents]`: the one of seed i of `--seed s` is that of
-    /// `--seed s + i` alone, for each point of the sweeps.
+    /// Returns the keys of the agents, `[agents]`. The agent of seed i of `--seed s` has the key of a run
+    /// with `--seed s + i` alone; every point of the sweeps has the same keys.
     pub(super) fn keys(&self, seed: u64) -> Result<Key<Array>> {
         if self.num_agents() == 1 {
             return Ok(Key::new(seed));

@@ -6,6 +6,7 @@ use std::thread;
 use super::{AgentOptions, AnakinArgs, AnakinEnv, Report};
 use crate::error::Result;
 use crate::jit::{Jit, Mode, jit};
+use crate::lower::Platform;
 use crate::pmap::{Pmap, Sharded, pmap, shard, unshard};
 use crate::rl::RunOptions;
 use crate::rl::flags::ensure;
@@ -44,12 +45,14 @@ where
     }
 }
 
-/// Starts the runtime and returns the number of devices that train the agents: `--num-devices`, or
-/// the largest divisor of the number of agents that does not exceed the number of processors.
+/// Starts the runtime and returns the number of devices that train agents: `--num-devices`, or the
+/// largest divisor of the number of agents that does not exceed the devices, nor on a CPU its
+/// processors. In other modes than jit, and with `--check-nans`, it is 1.
 ///
 /// # Errors
 /// Returns [`Error::Config`](crate::Error::Config) if the number of devices does not divide the
-/// agents or some would not be used, and errors if the runtime already runs with fewer.
+/// agents, or is above 1 where it must be 1, and errors if the runtime already runs with fewer
+/// devices.
 pub fn start_runtime(options: &AgentOptions, run: &RunOptions) -> Result<usize> {
     // Other modes than jit, and `--check-nans`, run on one device.
     let one = run.mode != Mode::Jit || run.check_nans;
@@ -65,13 +68,16 @@ pub fn start_runtime(options: &AgentOptions, run: &RunOptions) -> Result<usize> 
 
     let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let num_devices_of = |most: usize| {
-        let most = if one { 1 } else { most.min(processors).min(agents) };
+        let most = if one { 1 } else { most.min(agents) };
         (1..=most).rev().find(|n| agents.is_multiple_of(*n)).unwrap_or(1)
     };
     let cpu_devices = if asked > 0 { asked } else { num_devices_of(processors) };
     let runtime = Runtime::running_or_started(RuntimeOptions::with_cpu_devices(cpu_devices))?;
     // The runtime may have been started with fewer devices before.
-    let devices = if asked > 0 { asked } else { num_devices_of(runtime.client.devices().len()) };
+    let there = runtime.client.devices().len();
+    // Devices of a CPU share its cores.
+    let most = if runtime.platform == Platform::Cpu { there.min(processors) } else { there };
+    let devices = if asked > 0 { asked } else { num_devices_of(most) };
     runtime.expect_device(devices - 1)?;
     Ok(devices)
 }

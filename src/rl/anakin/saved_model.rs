@@ -37,8 +37,8 @@ pub(super) fn agent_types<A: AnakinArgs, S: Tree<Tensor>>(
     eval_shape(init_all, &options.keys(args.options().seed)?)
 }
 
-/// Returns the index of the agent of a saved model that is evaluated: the first whose `parameters`, of
-/// all agents, are finite, since one that diverged has none. `None` if the model is that of one agent.
+/// Returns the index of the agent to evaluate: the first whose `parameters` (of all agents) are all
+/// finite, or 0. Returns `None` if the model holds a single agent.
 ///
 /// # Errors
 /// Returns errors of reading the parameters.
@@ -59,7 +59,8 @@ pub fn evaluated_agent<A: AnakinArgs, P: Tree<Array>>(
     Ok((agents > 1).then_some(first))
 }
 
-/// Returns the part of the agent `index` of a saved model; `None` if the model is that of one agent.
+/// Selects agent `index` of a saved model of several agents. With `None` the model holds a single
+/// agent, which is returned unchanged.
 #[track_caller]
 pub fn select_agent<P: Tree<Tensor>>(agents: P, index: Option<usize>) -> P::With<Tensor> {
     tree::map(agents, |x: Tensor| match index {

@@ -47,8 +47,7 @@ pub fn train_agents<A: AnakinArgs, S: AgentTree, M: AgentTree, P: Tree<Array>>(
     let mut state = trainer.init_or_resume(init.call(keys)?, ())?;
     let mut log =
         AgentsLog::new(args, &trainer.extra_state, trainer.global_step() / steps_per_update)?;
-    // 0 if a resumed run has already taken all of its timesteps. The trainer then stops, as no
-    // update is left.
+    // Updates left: 0 if a resumed run has already taken all of its timesteps; the loop then ends.
     let remaining = |log: &AgentsLog<A>| args.num_updates().saturating_sub(log.num_updates);
     let next_updates = |log: &AgentsLog<A>| remaining(log).min(updates_per_call);
     let train_fn = program(updates_per_call);
@@ -60,7 +59,8 @@ pub fn train_agents<A: AnakinArgs, S: AgentTree, M: AgentTree, P: Tree<Array>>(
         let (next_state, report) = program.call(state)?;
         state = next_state;
         if let Err(error) = log.record(&mut trainer.run, &report, updates) {
-            log.details(&trainer.run.dir)?;
+            // The results so far are written if they can be; the error of the run is reported.
+            let _ = log.details(&trainer.run.dir);
             return Err(error);
         }
         trainer.extra_state = log.saved_state()?;
@@ -69,8 +69,10 @@ pub fn train_agents<A: AnakinArgs, S: AgentTree, M: AgentTree, P: Tree<Array>>(
         trainer.checkpoint_if_due(&state, ())?;
     }
     let compile_s = init.stats().seconds() + train_fn.compile_s() + last_train_fn.compile_s();
-    let details = log.details(&trainer.run.dir)?;
+    let folder = trainer.run.dir.clone();
+    // The model is saved before an error of the results can end the run.
     let summary = trainer.finish(&model(state), compile_s)?;
+    let details = log.details(&folder)?;
     let agents = options.num_agents() as u64;
     Ok(Summary {
         num_devices: devices,
@@ -94,5 +96,7 @@ fn updates_per_call<A: AnakinArgs>(args: &A) -> u64 {
     let steps = args.steps_per_update() * options.num_agents();
     let max = (MAX_REPORT / steps.max(1)).max(1) as u64;
     let wanted = total.div_ceil(64).min(max);
-    (wanted..=wanted * 2).find(|n| total.is_multiple_of(*n)).unwrap_or(wanted)
+    (wanted..=(wanted * 2).min(max.max(wanted)))
+        .find(|n| total.is_multiple_of(*n))
+        .unwrap_or(wanted)
 }

@@ -69,7 +69,7 @@ pub(super) fn while_flow(w: &WhileOp, inputs: &[bool], flow: Flow<'_>) -> Vec<bo
     carry_flow(&w.body, inputs, w.num_body_consts, w.body.outputs.len(), flow)
 }
 
-/// The flow through a loop: the fixed point of the carry's flow.
+/// Returns the flow through a loop: the fixed point of the carry's flow.
 fn carry_flow(
     body: &Program,
     inputs: &[bool],
@@ -89,7 +89,7 @@ fn carry_flow(
     }
 }
 
-pub(super) fn marked<T: Clone>(items: &[T], marks: &[bool]) -> Vec<T> {
+pub(super) fn select<T: Clone>(items: &[T], marks: &[bool]) -> Vec<T> {
     items.iter().zip(marks).filter(|(_, mark)| **mark).map(|(item, _)| item.clone()).collect()
 }
 
@@ -97,14 +97,18 @@ pub(super) fn count(marks: &[bool]) -> usize {
     marks.iter().filter(|mark| **mark).count()
 }
 
-/// Distributes the tangents to the results that are marked.
-pub(super) fn spread(marks: &[bool], tangents: impl IntoIterator<Item = Tensor>) -> Tangents {
+/// Places the tangents at the selected results; the others have none.
+pub(super) fn fill_none(marks: &[bool], tangents: impl IntoIterator<Item = Tensor>) -> Tangents {
     let mut tangents = tangents.into_iter();
     marks.iter().map(|mark| if *mark { tangents.next() } else { None }).collect()
 }
 
-/// The operands that are marked, as tangents written out.
-pub(super) fn written(marks: &[bool], x: &[Tensor], t: &[Option<Tensor>]) -> Vec<Tensor> {
+/// Selects the tangents of the marked operands; a missing one is instantiated as zeros.
+pub(super) fn instantiate_selected(
+    marks: &[bool],
+    x: &[Tensor],
+    t: &[Option<Tensor>],
+) -> Vec<Tensor> {
     marks
         .iter()
         .zip(x.iter().zip(t))
@@ -130,7 +134,7 @@ pub(crate) fn jvp_scan(
     }
 }
 
-/// One loop over values and tangents.
+/// Differentiates a scan in forward mode: one loop over values and tangents.
 fn forward_scan(
     scan: &ScanOp,
     x: &[Tensor],
@@ -148,9 +152,9 @@ fn forward_scan(
     for group in bounds.windows(2) {
         let range = group[0]..group[1];
         types.extend_from_slice(&body_types[range.clone()]);
-        types.extend(marked(&body_types[range.clone()], &active[range.clone()]));
+        types.extend(select(&body_types[range.clone()], &active[range.clone()]));
         operands.extend_from_slice(&x[range.clone()]);
-        operands.extend(written(&active[range.clone()], &x[range.clone()], &t[range]));
+        operands.extend(instantiate_selected(&active[range.clone()], &x[range.clone()], &t[range]));
     }
     let (traced, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
         let mut args = args.iter().copied();
@@ -159,11 +163,15 @@ fn forward_scan(
             primals.extend(args.by_ref().take(group[1] - group[0]));
             let group_active = &active[group[0]..group[1]];
             let moving: Vec<Tensor> = args.by_ref().take(count(group_active)).collect();
-            tangents.extend(spread(group_active, moving));
+            tangents.extend(fill_none(group_active, moving));
         }
         let (y, dy) = jvp_program(&scan.body, &primals, &tangents, Mode::Forward);
         let dual = |range: std::ops::Range<usize>| {
-            let tangents = written(&results[range.clone()], &y[range.clone()], &dy[range.clone()]);
+            let tangents = instantiate_selected(
+                &results[range.clone()],
+                &y[range.clone()],
+                &dy[range.clone()],
+            );
             y[range].iter().copied().chain(tangents).collect::<Vec<Tensor>>()
         };
         let mut outputs = dual(0..num_carry);
@@ -183,10 +191,10 @@ fn forward_scan(
     let num_stacked = results.len() - num_carry;
     let values = carry[..num_carry].iter().chain(&stacked[..num_stacked]).copied().collect();
     let moving = carry[num_carry..].iter().chain(&stacked[num_stacked..]).copied();
-    (values, spread(results, moving))
+    (values, fill_none(results, moving))
 }
 
-/// A loop over values that saves residuals, and a linear loop over tangents.
+/// Linearizes a scan: a loop over the values saves residuals, and a linear loop maps the tangents.
 fn linearize_scan(
     scan: &ScanOp,
     x: &[Tensor],
@@ -198,15 +206,17 @@ fn linearize_scan(
     let split = split(&scan.body, active, results, at);
     let carried = scan.num_consts..scan.num_consts + scan.num_carry;
     let groups = [0..carried.start, carried.clone(), carried.end..x.len()];
-    let moving =
-        || groups.map(|range| written(&active[range.clone()], &x[range.clone()], &t[range]));
+    let moving = || {
+        groups
+            .map(|range| instantiate_selected(&active[range.clone()], &x[range.clone()], &t[range]))
+    };
     let (outputs, moved) = bind_split_scan(scan, split, x, moving, at);
-    (outputs, spread(results, moved))
+    (outputs, fill_none(results, moved))
 }
 
-/// Binds a loop whose body is split: a loop over the values `x` that saves residuals, and a linear
-/// loop over the constants, carries and inputs that `moving` gives. `scan` has the numbers of the values.
-/// Returns the results of both.
+/// Binds a scan whose body is split: a loop over the values `x` that saves residuals, and a linear
+/// loop over the tangents that `moving` returns (of constants, carry and scanned inputs). `scan`
+/// counts the constants and carries of the values. Returns the results of both loops.
 pub(super) fn bind_split_scan(
     scan: &ScanOp,
     split: Split,
@@ -291,9 +301,9 @@ pub(super) fn bind_split_scan(
 enum Residual {
     /// The same in every iteration: computed once, outside.
     Invariant,
-    /// A stacked input itself, by operand: there already.
+    /// A scanned input, by operand: stacked already.
     Input(usize),
-    /// A stacked output, by result: saved anyway.
+    /// A stacked output, by result: saved already.
     Output(usize),
     /// Different in every iteration: saved.
     Stacked,
@@ -312,9 +322,8 @@ fn invariant_vars(known: &Program, num_consts: usize) -> Vec<bool> {
     invariant
 }
 
-/// Flags of the values that a linear loop gets at no cost: values that are the same in every
-/// iteration, and the stacks that exist anyway. Constants are left out: they are written where they
-/// are used.
+/// Flags of the values that a linear loop gets at no cost: loop invariants, and tensors that are
+/// stacked already. Constants of one value are not marked: they are rebuilt where they are used.
 fn free_vars(
     known: &Program,
     num_results: usize,
@@ -410,24 +419,24 @@ pub(crate) fn jvp_while(
     let types: Vec<TensorType> = const_types
         .iter()
         .cloned()
-        .chain(marked(const_types, moving))
+        .chain(select(const_types, moving))
         .chain(carry_types.iter().cloned())
-        .chain(marked(carry_types, &carry))
+        .chain(select(carry_types, &carry))
         .collect();
     let (body, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
         let mut args = args.iter().copied();
         let mut take = |n: usize| args.by_ref().take(n).collect::<Vec<Tensor>>();
         let mut primals = take(const_types.len());
-        let mut tangents = spread(moving, take(count(moving)));
+        let mut tangents = fill_none(moving, take(count(moving)));
         primals.extend(take(num_carry));
-        tangents.extend(spread(&carry, take(count(&carry))));
+        tangents.extend(fill_none(&carry, take(count(&carry))));
         let (y, dy) = jvp_program(&w.body, &primals, &tangents, Mode::Forward);
-        let moved = written(&carry, &y, &dy);
+        let moved = instantiate_selected(&carry, &y, &dy);
         (y.into_iter().chain(moved).collect(), ())
     });
-    // The condition sees the values only.
+    // The condition takes the values only; its inputs for tangents are unused.
     let mut cond = (*w.cond).clone();
-    for ty in marked(carry_types, &carry) {
+    for ty in select(carry_types, &carry) {
         let unused = cond.add_var(ty);
         cond.inputs.push(unused);
     }
@@ -440,9 +449,9 @@ pub(crate) fn jvp_while(
     let operands: Vec<Tensor> = x[..consts.end]
         .iter()
         .copied()
-        .chain(written(moving, &x[consts.clone()], &t[consts.clone()]))
+        .chain(instantiate_selected(moving, &x[consts.clone()], &t[consts.clone()]))
         .chain(x[first_carry..].iter().copied())
-        .chain(written(&carry, &x[first_carry..], &t[first_carry..]))
+        .chain(instantiate_selected(&carry, &x[first_carry..], &t[first_carry..]))
         .collect();
     let (moved, outputs): (Tensors, Tensors) = match mode {
         Mode::Forward => {
@@ -450,14 +459,14 @@ pub(crate) fn jvp_while(
             let outputs = moved[..num_carry].into();
             (moved, outputs)
         }
-        // The loop over both is in the linear frame; values must not depend on that.
+        // The loop over values and tangents is in the linear frame; the values get a second loop.
         Mode::Linearize => {
             let again = |body: &Program| Arc::new(without_effects("while_loop", body.clone()));
             let dual = WhileOp { cond: again(&dual.cond), body: again(&dual.body), ..dual };
             (bind(Op::While(dual), &operands, at), bind(Op::While(w.clone()), x, at))
         }
     };
-    (outputs, spread(&carry, moved[num_carry..].iter().copied()))
+    (outputs, fill_none(&carry, moved[num_carry..].iter().copied()))
 }
 
 pub(crate) fn jvp_cond(
@@ -474,7 +483,7 @@ pub(crate) fn jvp_cond(
         .map(|branch| tangent_flow(branch, &active))
         .reduce(either)
         .expect("a cond has branches");
-    let moving = written(&active, &x[1..], &t[1..]);
+    let moving = instantiate_selected(&active, &x[1..], &t[1..]);
     match mode {
         Mode::Forward => forward_cond(cond, x, moving, &active, &results, at),
         Mode::Linearize => linearize_cond(cond, x, moving, &active, &results, at),
@@ -496,9 +505,9 @@ fn forward_cond(
         .map(|branch| {
             let (traced, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
                 let (primals, moving) = args.split_at(active.len());
-                let tangents = spread(active, moving.iter().copied());
+                let tangents = fill_none(active, moving.iter().copied());
                 let (y, dy) = jvp_program(branch, primals, &tangents, Mode::Forward);
-                let moved = written(results, &y, &dy);
+                let moved = instantiate_selected(results, &y, &dy);
                 (y.into_iter().chain(moved).collect(), ())
             });
             Arc::new(traced.program)
@@ -507,7 +516,7 @@ fn forward_cond(
     let operands: Vec<Tensor> = x.iter().copied().chain(moving).collect();
     let outputs = bind(Op::Cond(CondOp { branches }), &operands, at);
     let (values, moved) = outputs.split_at(results.len());
-    (values.into(), spread(results, moved.iter().copied()))
+    (values.into(), fill_none(results, moved.iter().copied()))
 }
 
 fn linearize_cond(
@@ -521,7 +530,7 @@ fn linearize_cond(
     let splits: Vec<Split> =
         cond.branches.iter().map(|branch| split(branch, active, results, at)).collect();
     let (values, moved) = bind_split_cond(&splits, x, moving, results.len(), at);
-    (values, spread(results, moved))
+    (values, fill_none(results, moved))
 }
 
 /// Binds a choice between split branches: one over the index and the values in `x`, and a linear one

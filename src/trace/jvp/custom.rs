@@ -1,6 +1,6 @@
 //! Derivatives of functions that bring their own.
 
-use super::control::spread;
+use super::control::fill_none;
 use super::partial::inline_split;
 use super::tangent::{Mode, Tangents, instantiate};
 use crate::error::Loc;
@@ -78,7 +78,7 @@ pub(crate) fn jvp_custom_vjp(
         x[..op.num_consts].iter().copied().chain(residuals).chain(tangents).collect();
     let moved = bind(Op::CustomLin(linear), &operands, at);
     let floats: Vec<bool> = outputs.iter().map(|output| output.dtype().is_inexact()).collect();
-    let tangents = spread(&floats, moved);
+    let tangents = fill_none(&floats, moved);
     (outputs.into(), tangents)
 }
 

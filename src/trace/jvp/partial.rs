@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::callback::without_effects;
 use super::control::{
-    bind_split_cond, bind_split_scan, count, either, marked, scan_flow, while_flow,
+    bind_split_cond, bind_split_scan, count, either, scan_flow, select, while_flow,
 };
 use super::remat::bind_split_remat;
 use super::split::{Split, split_frames};
@@ -128,7 +128,7 @@ fn bind_parts(equation: &Equation, x: &[Tensor], linear: &[bool], results: &[boo
 /// The operands without and with a mark.
 fn apart(x: &[Tensor], marks: &[bool]) -> (Vec<Tensor>, Vec<Tensor>) {
     let unmarked: Vec<bool> = marks.iter().map(|mark| !mark).collect();
-    (marked(x, &unmarked), marked(x, marks))
+    (select(x, &unmarked), select(x, marks))
 }
 
 /// One list of the tensors without and with a mark.
@@ -147,7 +147,7 @@ fn together(
 fn split_linear(program: &Program, linear: &[bool], results: &[bool], at: Loc) -> Split {
     let types: Vec<TensorType> = program.input_types().cloned().collect();
     let known: Vec<bool> = linear.iter().map(|linear| !linear).collect();
-    split_frames(&marked(&types, &known), &marked(&types, linear), at, |known, moving| {
+    split_frames(&select(&types, &known), &select(&types, linear), at, |known, moving| {
         let args = together(linear, known.iter().copied(), moving.iter().copied());
         let (values, moved) = apart(&inline_split(program, &args, linear).0, results);
         (moved, values)
@@ -192,6 +192,6 @@ fn while_parts(w: &WhileOp, x: &[Tensor], linear: &[bool], results: &[bool], at:
     let values = bind(Op::While(values), &apart(x, &marks).0, at);
     let again = |body: &Program| Arc::new(without_effects("while_loop", body.clone()));
     let whole = WhileOp { cond: again(&w.cond), body: again(&w.body), ..w.clone() };
-    let moved = marked(&bind(Op::While(whole), x, at), results);
+    let moved = select(&bind(Op::While(whole), x, at), results);
     together(results, values, moved)
 }

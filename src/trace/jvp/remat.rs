@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::callback::{is_effect, without_effects};
-use super::control::{spread, tangent_flow, written};
+use super::control::{fill_none, instantiate_selected, tangent_flow};
 use super::jvp_program;
 use super::split::{Split, bind_known, split};
 use super::tangent::{Mode, Tangents};
@@ -38,19 +38,20 @@ fn forward_remat(
     results: &[bool],
     at: Loc,
 ) -> (Tensors, Tangents) {
-    let operands: Vec<Tensor> = x.iter().copied().chain(written(active, x, t)).collect();
+    let operands: Vec<Tensor> =
+        x.iter().copied().chain(instantiate_selected(active, x, t)).collect();
     let types: Vec<TensorType> = operands.iter().map(|operand| operand.ty()).collect();
     let (traced, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
         let (primals, moving) = args.split_at(x.len());
-        let tangents = spread(active, moving.iter().copied());
+        let tangents = fill_none(active, moving.iter().copied());
         let (y, dy) = jvp_program(&remat.body, primals, &tangents, Mode::Forward);
-        let moved = written(results, &y, &dy);
+        let moved = instantiate_selected(results, &y, &dy);
         (y.into_iter().chain(moved).collect(), ())
     });
     let dual = RematOp { body: Arc::new(traced.program), ..remat.clone() };
     let outputs = bind(Op::Remat(dual), &operands, at);
     let (values, moved) = outputs.split_at(results.len());
-    (values.into(), spread(results, moved.iter().copied()))
+    (values.into(), fill_none(results, moved.iter().copied()))
 }
 
 fn linearize_remat(
@@ -62,8 +63,9 @@ fn linearize_remat(
     at: Loc,
 ) -> (Tensors, Tangents) {
     let split = split(&remat.body, active, results, at);
-    let (values, moved) = bind_split_remat(remat, split, x, || written(active, x, t), at);
-    (values, spread(results, moved))
+    let (values, moved) =
+        bind_split_remat(remat, split, x, || instantiate_selected(active, x, t), at);
+    (values, fill_none(results, moved))
 }
 
 /// Binds a checkpointed function that is split: over the values `x`, with the values that the policy
