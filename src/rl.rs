@@ -1,7 +1,7 @@
 //! Infrastructure of training programs, in seven modules: [`training`] (settings, the trainer, runs,
 //! checkpoints, evaluation), [`logging`] (TensorBoard, videos), [`buffers`] (replay buffers),
 //! [`sebulba`] (actors and learners), [`anakin`] (agents in one compiled program), [`statistics`] (measures over runs, as rliable has them) and
-//! [`sweep`] (agents with several values of hyper-parameters).
+//! [`sweep`] (agents with several values of hyperparameters).
 
 pub mod anakin;
 pub mod buffers;

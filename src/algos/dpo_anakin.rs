@@ -186,7 +186,7 @@ impl AnakinArgs for Args {
 /// Hyper-parameters that `--sweep` takes.
 const SWEPT: [&str; 5] = ["learning-rate", "gamma", "gae-lambda", "clip-coef", "ent-coef"];
 
-/// [`Args`] of one agent inside the program: the hyper-parameters that a sweep can vary are fields of
+/// [`Args`] of one agent inside the program: the hyperparameters that a sweep can vary are fields of
 /// their own, fixed or traced, in place of those of [`Args`].
 #[derive(Debug, Clone, Copy)]
 pub struct TracedArgs<'a> {

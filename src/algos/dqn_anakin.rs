@@ -171,7 +171,7 @@ impl AnakinArgs for Args {
 /// Hyper-parameters that `--sweep` takes.
 const SWEPT: [&str; 4] = ["learning-rate", "gamma", "end-e", "exploration-fraction"];
 
-/// [`Args`] of one agent inside the program: the hyper-parameters that a sweep can vary are fields of
+/// [`Args`] of one agent inside the program: the hyperparameters that a sweep can vary are fields of
 /// their own, fixed or traced, in place of those of [`Args`].
 #[derive(Debug, Clone, Copy)]
 pub struct TracedArgs<'a> {

@@ -1,4 +1,4 @@
-//! Sweeps of hyper-parameters that one program trains at once: the values of `--sweep`, the agents of
+//! Sweeps of hyperparameters that one program trains at once: the values of `--sweep`, the agents of
 //! their grid, and the results as a table, as JSON lines and as a figure.
 
 mod plot;
@@ -28,7 +28,7 @@ const MAX_VALUES: usize = 4096;
 const MAX_AGENTS: usize = 1 << 16;
 const FORMS: &str = "NAME=log:LOW:HIGH:COUNT, NAME=linear:LOW:HIGH:COUNT or NAME=VALUE,VALUE,..";
 
-/// Values of one hyper-parameter: `learning-rate=log:1e-4:1e-2:64`, `gamma=linear:0.9:0.99:4` or
+/// Values of one hyperparameter: `learning-rate=log:1e-4:1e-2:64`, `gamma=linear:0.9:0.99:4` or
 /// `gamma=0.9,0.99,0.999`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sweep {
@@ -54,7 +54,7 @@ impl Sweep {
         let range = range_of(&name).filter(|_| names.contains(&name.as_str()));
         let Some(range) = range else {
             return Err(format!(
-                "{name} is no hyper-parameter of a sweep; expected one of {}",
+                "{name} is no hyperparameter of a sweep; expected one of {}",
                 names.join(", ")
             ));
         };
@@ -278,7 +278,7 @@ impl<'a> Grid<'a> {
 /// Result of the agents of one point of a grid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PointResult {
-    /// Values of the hyper-parameters, one for each sweep.
+    /// Values of the hyperparameters, one for each sweep.
     pub values: Vec<f64>,
     /// Mean return of the last episodes of each seed; `None` if none ended or the agent diverged.
     pub returns: Vec<Option<f64>>,
@@ -342,7 +342,7 @@ mod tests {
             ("gamma", "expected NAME=log:LOW:HIGH:COUNT"),
             (
                 "gama=0.9",
-                "gama is no hyper-parameter of a sweep; expected one of learning-rate, gamma",
+                "gama is no hyperparameter of a sweep; expected one of learning-rate, gamma",
             ),
             ("gamma=", "gamma:  must be a number from 0 to 1"),
             ("gamma=0.9,1.5", "gamma: 1.5 must be a number from 0 to 1"),

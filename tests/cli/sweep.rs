@@ -86,7 +86,7 @@ fn sweeps_that_cannot_be_trained_are_refused() {
         (
             "--sweep gama=0.9",
             2,
-            "'--sweep <SWEEP>': gama is no hyper-parameter of a sweep; expected",
+            "'--sweep <SWEEP>': gama is no hyperparameter of a sweep; expected",
         ),
         ("--sweep gamma=0.9,2", 2, "gamma: 2 must be a number from 0 to 1"),
         ("--sweep gamma=0.9 --sweep gamma=0.8", 1, "--sweep: gamma is given twice"),

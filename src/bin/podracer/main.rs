@@ -55,7 +55,7 @@ enum Command {
     Benchmark(benchmark::Settings),
     /// Measure steps per second: eager, jit, all in one call; with --peers also other libraries
     Compare(compare::Settings),
-    /// Search hyper-parameters of an algorithm by TPE, with trials kept on disk
+    /// Search hyperparameters of an algorithm by TPE, with trials kept on disk
     Tune(tune::Settings),
     /// Draw the learning curves of runs, one for each algorithm and environment over its seeds
     Plot(plot::Settings),

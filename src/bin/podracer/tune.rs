@@ -1,4 +1,4 @@
-//! `podracer tune`: searches hyper-parameters of an algorithm by the tree-structured Parzen estimator
+//! `podracer tune`: searches hyperparameters of an algorithm by the tree-structured Parzen estimator
 //! (TPE, Bergstra et al. 2011), with the median rule of Google Vizier (Golovin et al. 2017) to end
 //! trials early. Trials are kept on disk.
 
@@ -126,7 +126,7 @@ fn check(settings: &Settings) -> Result<u64> {
             || !command.get_arguments().any(|arg| arg.get_long() == Some(flag))
         {
             return Err(Error::Argument(format!(
-                "--search {search}: {} has no hyper-parameter --{flag}; `podracer train {0} \
+                "--search {search}: {} has no hyperparameter --{flag}; `podracer train {0} \
                  --help` lists its flags",
                 entry.name
             )));

@@ -34,14 +34,14 @@ pub struct AgentOptions {
     #[arg(long, default_value_t = 1)]
     pub num_seeds: usize,
     /// Values of a hyperparameter, one agent each: learning-rate=log:1e-4:1e-2:64; twice for a grid
-    // An algorithm replaces the parser by one that knows its hyper-parameters.
+    // An algorithm replaces the parser by one that knows its hyperparameters.
     #[arg(long, value_parser = |text: &str| Sweep::parse(text, &[]), value_delimiter = ' ')]
     #[serde(serialize_with = "as_words")]
     pub sweep: Vec<Sweep>,
     /// Train the agents of a device one by one (map) or in a batch (vmap); auto: vmap on GPUs
     #[arg(long, value_enum, default_value_t = SeedAxis::Auto)]
     pub seed_axis: SeedAxis,
-    /// The number of devices; 0 uses the largest divisor of the number of agents that fits
+    /// The number of devices; 0 uses the largest divisor of the agents that fits
     #[arg(long, default_value_t = 0)]
     pub num_devices: usize,
     /// The number of updates in one call of the compiled program; 0 makes about 64 calls
@@ -50,7 +50,7 @@ pub struct AgentOptions {
     pub updates_per_call: u64,
 }
 
-/// Lets `--sweep` take the hyper-parameters `names`; for `#[command(mut_args(..))]` of an algorithm.
+/// Lets `--sweep` take the hyperparameters `names`; for `#[command(mut_args(..))]` of an algorithm.
 pub fn with_sweeps_of(names: &'static [&'static str]) -> impl Fn(Arg) -> Arg {
     move |arg| match arg.get_id() == "sweep" {
         true => arg.value_parser(move |text: &str| Sweep::parse(text, names)),
@@ -179,7 +179,7 @@ impl<'a> SweptValues<'a> {
         SweptValues { sweeps: &options.sweep, values }
     }
 
-    /// Returns the hyper-parameter of this name: the value of its sweep, or else `fixed`.
+    /// Returns the hyperparameter of this name: the value of its sweep, or else `fixed`.
     pub fn scalar(&self, name: &str, fixed: f64) -> Scalar {
         let swept = self.sweeps.iter().zip(self.values).find(|(sweep, _)| sweep.name == name);
         swept.map_or(Scalar::Fixed(fixed), |(_, value)| Scalar::Traced(*value))

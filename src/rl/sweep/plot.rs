@@ -1,4 +1,4 @@
-//! Figure of a sweep: mean return by the value of a hyper-parameter.
+//! Figure of a sweep: mean return by the value of a hyperparameter.
 
 use std::path::Path;
 

@@ -6,7 +6,7 @@ use crate::Tensor;
 use crate::trace::TensorType;
 use crate::trace::ops::{Operand, full_like};
 
-/// Scalar hyper-parameter: a number that is part of the program, or a traced scalar `f32[]`, which
+/// Scalar hyperparameter: a number that is part of the program, or a traced scalar `f32[]`, which
 /// may differ between the agents of a `vmap`.
 #[derive(Debug, Clone, Copy)]
 pub enum Scalar {

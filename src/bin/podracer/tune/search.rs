@@ -1,4 +1,4 @@
-//! Ranges and choices of hyper-parameters, and the values that TPE suggests for the next trial.
+//! Ranges and choices of hyperparameters, and the values that TPE suggests for the next trial.
 
 use std::fmt;
 use std::str::FromStr;
