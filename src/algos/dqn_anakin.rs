@@ -168,7 +168,7 @@ impl AnakinArgs for Args {
     }
 }
 
-/// Hyper-parameters that `--sweep` takes.
+/// Hyperparameters that `--sweep` takes.
 const SWEPT: [&str; 4] = ["learning-rate", "gamma", "end-e", "exploration-fraction"];
 
 /// [`Args`] of one agent inside the program: the hyperparameters that a sweep can vary are fields of
@@ -293,9 +293,9 @@ pub struct EnvState<T> {
 /// Returns and lengths of the episodes that ended in steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Episodes<T> {
-    /// `f32[.., N]`: returns of the episodes that ended, NaN where none did.
+    /// `f32[.., N]`: returns of the episodes that ended, 0 where none did.
     pub returns: T,
-    /// `i32[.., N]`: number of steps of the episode so far.
+    /// `i32[.., N]`: lengths of the episodes that ended, 0 where none did.
     pub lengths: T,
 }
 

@@ -174,7 +174,7 @@ impl AnakinArgs for Args {
     }
 }
 
-/// Hyper-parameters that `--sweep` takes.
+/// Hyperparameters that `--sweep` takes.
 const SWEPT: [&str; 5] = ["learning-rate", "gamma", "gae-lambda", "clip-coef", "ent-coef"];
 
 /// [`Args`] of one agent inside the program: the hyperparameters that a sweep can vary are fields of
@@ -337,9 +337,9 @@ pub struct Rollout<T> {
     pub rewards: T,
     /// `bool[T, N]`: true where the step ended an episode.
     pub dones: T,
-    /// `f32[T, N]`: returns of the episodes that ended, NaN where none did.
+    /// `f32[T, N]`: returns of the episodes that ended, 0 where none did.
     pub episode_returns: T,
-    /// `i32[T, N]`: number of steps of the episode so far.
+    /// `i32[T, N]`: lengths of the episodes that ended, 0 where none did.
     pub episode_lengths: T,
 }
 

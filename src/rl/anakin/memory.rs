@@ -26,7 +26,7 @@ pub(super) fn ensure_memory<A: AnakinArgs>(
     env: &AnakinEnv,
     sizes: &ProgramSizes,
 ) -> Result<()> {
-    // The memory of a GPU is not known before it is asked for.
+    // The free memory of the host says nothing about that of a GPU.
     if running_platform() != Platform::Cpu {
         return Ok(());
     }

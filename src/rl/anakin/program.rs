@@ -73,10 +73,11 @@ pub fn start_runtime(options: &AgentOptions, run: &RunOptions) -> Result<usize> 
     };
     let cpu_devices = if asked > 0 { asked } else { num_devices_of(processors) };
     let runtime = Runtime::running_or_started(RuntimeOptions::with_cpu_devices(cpu_devices))?;
-    // The runtime may have been started with fewer devices before.
-    let there = runtime.client.devices().len();
-    // Devices of a CPU share its cores.
-    let most = if runtime.platform == Platform::Cpu { there.min(processors) } else { there };
+    // The runtime may have been started with fewer devices before. Those of a CPU share its cores.
+    let most = match (runtime.client.devices().len(), runtime.platform) {
+        (there, Platform::Cpu) => there.min(processors),
+        (there, _) => there,
+    };
     let devices = if asked > 0 { asked } else { num_devices_of(most) };
     runtime.expect_device(devices - 1)?;
     Ok(devices)

@@ -96,7 +96,5 @@ fn updates_per_call<A: AnakinArgs>(args: &A) -> u64 {
     let steps = args.steps_per_update() * options.num_agents();
     let max = (MAX_REPORT / steps.max(1)).max(1) as u64;
     let wanted = total.div_ceil(64).min(max);
-    (wanted..=(wanted * 2).min(max.max(wanted)))
-        .find(|n| total.is_multiple_of(*n))
-        .unwrap_or(wanted)
+    (wanted..=(wanted * 2).min(max)).find(|n| total.is_multiple_of(*n)).unwrap_or(wanted)
 }

@@ -1,4 +1,4 @@
-//! Hyper-parameters that are either fixed in a program or inputs of it.
+//! Hyperparameters that are either fixed in a program or inputs of it.
 
 use std::ops::{Add, Mul, Neg, Sub};
 

@@ -89,6 +89,7 @@ fn carry_flow(
     }
 }
 
+/// Selects the marked items.
 pub(super) fn select<T: Clone>(items: &[T], marks: &[bool]) -> Vec<T> {
     items.iter().zip(marks).filter(|(_, mark)| **mark).map(|(item, _)| item.clone()).collect()
 }

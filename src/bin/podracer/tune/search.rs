@@ -13,7 +13,7 @@ use super::study::TrialRecord;
 
 const FORMS: &str = "NAME=log:LOW:HIGH, NAME=linear:LOW:HIGH or NAME=VALUE,VALUE,..";
 
-/// Hyper-parameter to search: `learning-rate=log:1e-5:1e-2`, `gamma=linear:0.9:0.999`,
+/// Hyperparameter to search: `learning-rate=log:1e-5:1e-2`, `gamma=linear:0.9:0.999`,
 /// `num-steps=32,128`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Search {
