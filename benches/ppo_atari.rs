@@ -30,7 +30,8 @@ use podracer::nn::{Conv2d, Dense, init};
 use podracer::optim::{Adam, AdamState, clip_by_global_norm};
 use podracer::random::Key;
 use podracer::trace::control::scan;
-use podracer::trace::ops::{ConvOptions, Padding, conv2d};
+use podracer::trace::op::Precision;
+use podracer::trace::ops::{ConvOptions, Padding, conv2d, default_matmul_precision};
 use podracer::{Array, DType, Jit, Tensor, Tree, jit, tree, value_and_grad, vjp};
 
 const BATCH: usize = 256;
@@ -195,8 +196,13 @@ where
     Ok(row.median())
 }
 
-/// Prints the time of oneDNN's convolutions and products in a step, without the library around them,
-/// and the ratio of the step's time, `ours`, to it.
+/// A step whose convolutions are oneDNN's own, by definition instead of by tiles.
+fn step_by_definition(inputs: (State<Tensor>, Minibatch<Tensor>)) -> (State<Tensor>, Tensor) {
+    default_matmul_precision(Precision::Highest, || step(inputs))
+}
+
+/// Prints the time of oneDNN's convolutions and products in a step by definition, without the library
+/// around them, and the ratio of the step's time, `ours`, to it.
 fn primitives(ours: f64) {
     let bench = std::env::current_exe().expect("the path of this program");
     let child = Command::new(bench).arg("run").env("ONEDNN_VERBOSE", "1").output();
@@ -380,7 +386,12 @@ fn main() -> Result<()> {
     }
     // The process of `primitives`.
     if asked.iter().any(|x| x == "run") {
+        let compiled = jit(step_by_definition).named("ppo_atari_step");
         steps("step, ms", &compiled, state.clone(), &batch, &mut Peer::none())?;
+    }
+    if asked.iter().any(|x| x == "definition") {
+        let compiled = jit(step_by_definition).named("ppo_atari_step_by_definition");
+        steps("step by definition, ms", &compiled, state.clone(), &batch, &mut Peer::none())?;
     }
     if asked.iter().any(|x| x == "bfloat16") {
         let compiled = jit(|inputs| step_in(DType::BF16, inputs)).named("ppo_atari_step_bf16");

@@ -5,6 +5,7 @@
 mod convolutions;
 mod part;
 mod products;
+mod winograd;
 
 use convolutions::{NONE, alone, f32s, nhwc, numbers, same_within, with_gradients};
 use podracer::lower::pjrt::CompileOptions;
@@ -416,24 +417,24 @@ fn run_call(
 fn wrong_calls_are_errors() {
     let run = |numbers: &str| {
         let operands: [&[usize]; 2] = [&[4, 8, 8, 2], &[3, 3, 2, 4]];
-        run_call("conv.2", &format!("problem = array<i64: {numbers}>"), operands, &[4, 6, 6, 4])
+        run_call("conv.3", &format!("problem = array<i64: {numbers}>"), operands, &[4, 6, 6, 4])
     };
     let axis = "8, 3, 6, 1, 1, 0, 0";
-    let right = format!("0, 0, 0, 1, 4, 1, 2, 4, 2, {axis}, {axis}, 72, 1, 4, 24, 8");
+    let right = format!("0, 0, 0, 0, 1, 4, 1, 2, 4, 2, {axis}, {axis}, 72, 1, 4, 24, 8");
     run(&right).unwrap();
     for wrong in [
         "0",
         // Another kind, a bias that is not there, a gradient with a bias, more parts than images, no
         // channels, another batch.
-        &right.replacen("0, 0, 0, 1, 4", "3, 0, 0, 1, 4", 1),
-        &right.replacen("0, 0, 0, 1, 4", "0, 1, 0, 1, 4", 1),
-        &right.replacen("0, 0, 0, 1, 4", "1, 1, 0, 1, 4", 1),
-        &right.replacen("0, 0, 0, 1, 4", "0, 0, 0, 5, 4", 1),
+        &right.replacen("0, 0, 0, 0, 1, 4", "3, 0, 0, 0, 1, 4", 1),
+        &right.replacen("0, 0, 0, 0, 1, 4", "0, 1, 0, 0, 1, 4", 1),
+        &right.replacen("0, 0, 0, 0, 1, 4", "1, 1, 0, 0, 1, 4", 1),
+        &right.replacen("0, 0, 0, 0, 1, 4", "0, 0, 0, 0, 5, 4", 1),
         &right.replacen("1, 2, 4, 2", "1, 0, 4, 2", 1),
-        &right.replacen("0, 0, 0, 1, 4", "0, 0, 0, 1, 5", 1),
+        &right.replacen("0, 0, 0, 0, 1, 4", "0, 0, 0, 0, 1, 5", 1),
         // Elements of another type than the tensors', and of none.
-        &right.replacen("0, 0, 0, 1, 4", "0, 0, 1, 1, 4", 1),
-        &right.replacen("0, 0, 0, 1, 4", "0, 0, 2, 1, 4", 1),
+        &right.replacen("0, 0, 0, 0, 1, 4", "0, 0, 0, 1, 1, 4", 1),
+        &right.replacen("0, 0, 0, 0, 1, 4", "0, 0, 0, 2, 1, 4", 1),
         // Weights beyond their memory, and negative distances.
         &right.replace("24, 8", "2400, 8"),
         &right.replace("24, 8", "-24, 8"),
@@ -444,7 +445,7 @@ fn wrong_calls_are_errors() {
         &right.replacen("4, 1, 2, 4", "4, 1, 2147483647, 2147483647", 1),
     ] {
         let error = run(wrong).expect_err(wrong).to_string();
-        assert!(error.contains("podracer.onednn.3.2.conv.2"), "{error}");
+        assert!(error.contains("podracer.onednn.3.2.conv.3"), "{error}");
     }
 }
 

@@ -16,6 +16,8 @@ mod library;
 mod matmul;
 mod plan;
 mod problem;
+mod scratch;
+mod winograd;
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -27,8 +29,8 @@ pub(in crate::lower) use self::layers::{Layer, Layers, Role};
 use self::library::Library;
 pub(crate) use self::matmul::Matmul;
 pub(in crate::lower) use self::matmul::product_by_onednn;
-use self::plan::{Plan, Value};
-pub(in crate::lower) use self::problem::{Epilogue, Kind, Problem};
+use self::plan::Value;
+pub(in crate::lower) use self::problem::{Algorithm, Epilogue, Kind, Problem};
 use super::{Call, Kernel, KernelError};
 use crate::error::Result;
 use crate::native::{Lock, Settings};
@@ -62,16 +64,43 @@ pub(in crate::lower) fn by_onednn(
     threads: usize,
 ) -> Option<Problem> {
     let problem = Problem::of(dims, lhs, rhs, threads)?;
-    plan(&problem).is_ok_and(|plan| plan.is_fast()).then_some(problem)
+    let is_fast = |problem: &Problem| plan(problem).is_ok_and(|plan| plan.is_fast());
+    if is_fast(&problem) {
+        return Some(problem);
+    }
+    let direct = problem.by_definition(threads);
+    (problem.algorithm != direct.algorithm && is_fast(&direct)).then_some(direct)
 }
 
 fn library() -> Result<&'static Library, String> {
     LIBRARY.get().ok_or_else(|| "oneDNN is not loaded".into())
 }
 
+/// A convolution, ready to run.
+enum Plan {
+    Direct(Box<plan::Plan>),
+    Winograd(Box<winograd::Plan>),
+}
+
+impl Plan {
+    /// Returns true if the library has code made for this processor.
+    fn is_fast(&self) -> bool {
+        match self {
+            Plan::Direct(plan) => plan.is_fast(),
+            Plan::Winograd(plan) => plan.is_fast(),
+        }
+    }
+}
+
 fn plan(problem: &Problem) -> Result<Arc<Plan>, String> {
     static PLANS: Plans<Problem, Plan> = Plans::new();
-    PLANS.get_or_make(problem, || Plan::new(library()?, problem))
+    PLANS.get_or_make(problem, || {
+        let library = library()?;
+        Ok(match problem.algorithm {
+            Algorithm::Direct => Plan::Direct(Box::new(plan::Plan::new(library, problem)?)),
+            Algorithm::Winograd => Plan::Winograd(Box::new(winograd::Plan::new(library, problem)?)),
+        })
+    })
 }
 
 /// Plans of the problems that programs have, each made at its first use.
@@ -102,7 +131,7 @@ impl<K: Clone + Eq + Hash, P> Plans<K, P> {
 pub(crate) struct Convolution;
 
 impl Kernel for Convolution {
-    const TARGET: &'static str = "podracer.onednn.3.2.conv.2";
+    const TARGET: &'static str = "podracer.onednn.3.2.conv.3";
 
     fn run(call: &mut Call<'_>) -> Result<(), KernelError> {
         let problem = Problem::decode(&call.array::<i64>("problem")?)?;
@@ -135,5 +164,14 @@ fn convolve<T: Value>(problem: &Problem, call: &mut Call<'_>) -> Result<(), Kern
     }
     let plan = plan(problem)?;
     let parallel = |count, task: plan::Task<'_>| call.parallel(count, task);
-    Ok(plan.run(problem, [first, second], bias, result, &parallel)?)
+    match &*plan {
+        Plan::Direct(plan) => plan.run(problem, [first, second], bias, result, &parallel)?,
+        Plan::Winograd(plan) => {
+            // Its elements are f32, or there would be no plan.
+            let bias = bias.map(bytemuck::cast_slice);
+            let operands = [first, second].map(bytemuck::cast_slice);
+            plan.run(problem, operands, bias, bytemuck::cast_slice_mut(result), &parallel)?;
+        }
+    }
+    Ok(())
 }

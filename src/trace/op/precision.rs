@@ -2,9 +2,10 @@
 
 /// `jax.lax.Precision`: precision with which a matrix product or a convolution multiplies floats.
 ///
-/// It matters only on devices with units for narrow products, and only for `f32`: `f64` is always
-/// exact, `f16` and `bf16` always go to those units and are added up in `f32`. On CPU every
-/// precision is `f32` itself, and the option changes nothing; the interpreter does not read it.
+/// It matters only for `f32`: `f64` is always exact, `f16` and `bf16` always go to the units for
+/// narrow products that a device has, and are added up in `f32`. On CPU every precision multiplies
+/// in `f32` itself; some convolutions add and subtract first, to multiply less, unless the precision
+/// is the highest (`docs/decisions/0023-winograd-convolutions.md`). The interpreter does not read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Precision {
     /// The precision at which the device is fastest: TF32 (10 bits of mantissa) on NVIDIA GPUs
@@ -14,7 +15,8 @@ pub enum Precision {
     Default,
     /// In between: TF32 on NVIDIA GPUs, three products of `bf16` on TPUs.
     High,
-    /// Full `f32`: no TF32 on GPUs, six products of `bf16` on TPUs.
+    /// Full `f32`: no TF32 on GPUs, six products of `bf16` on TPUs, convolutions by definition on
+    /// CPUs.
     Highest,
 }
 

@@ -428,10 +428,11 @@ impl Library {
         })
     }
 
-    /// The descriptor of a product of matrices.
-    pub fn matmul(&self, [lhs, rhs, result]: [&Handle; 3]) -> Result<Handle, String> {
+    /// The descriptor of a product of matrices, or of several; with `add` it adds to the result in
+    /// memory.
+    pub fn matmul(&self, [lhs, rhs, result]: [&Handle; 3], add: bool) -> Result<Handle, String> {
         let (f, no_bias) = (&self.functions, ptr::null_mut());
-        let attr = self.attributes(false)?;
+        let attr = self.attributes(add)?;
         self.handle("describe a product", f.pd_destroy, |raw| {
             // SAFETY: descriptors and attributes are alive and copied; the result is written to a
             // live pointer.

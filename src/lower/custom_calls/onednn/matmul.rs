@@ -203,7 +203,7 @@ impl Step {
         let lhs = matrix([rows, product.inner], product.lhs_strides())?;
         let rhs = matrix([product.inner, columns], product.rhs_strides())?;
         let result = matrix([rows, columns], [product.columns, 1])?;
-        let description = library.matmul([&lhs, &rhs, &result])?;
+        let description = library.matmul([&lhs, &rhs, &result], false)?;
         let fast = !library.implementation(&description)?.starts_with("ref");
         let primitive = library.primitive(description)?;
         Ok((Step { primitive, lhs, rhs, result }, fast))

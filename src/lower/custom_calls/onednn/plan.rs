@@ -1,6 +1,5 @@
 //! The primitives of a convolution, ready to run, and the runs.
 
-use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::slice;
 use std::sync::{Mutex, PoisonError};
@@ -13,6 +12,7 @@ use super::library::{
     Handle, Library, Primitive, QUERY_WEIGHTS, QUERY_WEIGHTS_GRADIENT, Tensor, Windows, role,
 };
 use super::problem::{Epilogue, Kind, Problem};
+use super::scratch::Scratch;
 use crate::trace::literal::Element;
 use crate::trace::types::DType;
 
@@ -384,45 +384,5 @@ impl Primitive {
         // SAFETY: the caller's tensors are as long as the problem says, which the kernel checked,
         // or were taken for this descriptor; the scratchpad has its bytes.
         unsafe { self.run(tensors, working.as_ptr()) }
-    }
-}
-
-/// Piece of memory, aligned for the widest instructions.
-#[repr(align(64))]
-struct Line(#[allow(dead_code, reason = "it is memory for others")] [u8; 64]);
-
-/// Working memory, kept for later runs when it is dropped. It is written through pointers.
-struct Scratch(Vec<UnsafeCell<Line>>);
-
-/// Memory that no run uses.
-static FREE: Mutex<Vec<Vec<UnsafeCell<Line>>>> = Mutex::new(Vec::new());
-
-/// The most pieces of memory that are kept.
-const MAX_FREE: usize = 64;
-
-impl Scratch {
-    fn take(bytes: usize) -> Scratch {
-        let lines = bytes.div_ceil(size_of::<Line>());
-        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        // The smallest that fits, or else a new one.
-        let fits = free.iter().enumerate().filter(|(_, memory)| memory.len() >= lines);
-        let best = fits.min_by_key(|(_, memory)| memory.len()).map(|(i, _)| i);
-        let memory = best.map(|i| free.swap_remove(i));
-        drop(free);
-        let new = || (0..lines).map(|_| UnsafeCell::new(Line([0; 64]))).collect();
-        Scratch(memory.unwrap_or_else(new))
-    }
-
-    fn as_ptr(&self) -> *mut c_void {
-        UnsafeCell::raw_get(self.0.as_ptr()).cast()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() < MAX_FREE {
-            free.push(std::mem::take(&mut self.0));
-        }
     }
 }

@@ -2,8 +2,9 @@
 
 use smallvec::{SmallVec, smallvec};
 
+use super::winograd;
 use crate::trace::check::infer_conv;
-use crate::trace::op::{Axes, ConvDims};
+use crate::trace::op::{Axes, ConvDims, Precision};
 use crate::trace::types::{DType, TensorType};
 
 /// The tensor that a convolution computes from the other two.
@@ -15,6 +16,15 @@ pub(in crate::lower) enum Kind {
     BackwardData,
     /// The gradient of the weights, from the source and the gradient of the destination.
     BackwardWeights,
+}
+
+/// The way to compute a convolution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::lower) enum Algorithm {
+    /// By definition, by oneDNN's primitive of convolutions.
+    Direct,
+    /// By [tiles](winograd), around oneDNN's products of matrices.
+    Winograd,
 }
 
 /// Computation on the destination of a forward pass, while a part of it is in the cache.
@@ -48,6 +58,7 @@ pub(in crate::lower) struct Window {
 pub(in crate::lower) struct Problem {
     pub kind: Kind,
     pub epilogue: Epilogue,
+    pub algorithm: Algorithm,
     /// Element type of all tensors: f32 or bf16.
     pub dtype: DType,
     /// Number of parts of the batch that are computed apart.
@@ -130,6 +141,7 @@ impl Problem {
         let mut problem = Problem {
             kind,
             epilogue: Epilogue::None,
+            algorithm: Algorithm::Direct,
             dtype: lhs.dtype,
             parts: 1,
             batch,
@@ -147,7 +159,23 @@ impl Problem {
             return None;
         }
         problem.parts = problem.number_of_parts(threads);
+        if dims.precision != Precision::Highest {
+            problem = problem.by_tiles(threads).unwrap_or(problem);
+        }
         Some(problem)
+    }
+
+    /// The same by [`Algorithm::Winograd`], if it has such a form.
+    fn by_tiles(&self, threads: usize) -> Option<Problem> {
+        let busy = (self.operations() / PART).clamp(1, threads);
+        let parts = winograd::parts(self, busy)?;
+        Some(Problem { algorithm: Algorithm::Winograd, parts, ..self.clone() })
+    }
+
+    /// The same by [`Algorithm::Direct`].
+    pub fn by_definition(&self, threads: usize) -> Problem {
+        let parts = self.number_of_parts(threads);
+        Problem { algorithm: Algorithm::Direct, parts, ..self.clone() }
     }
 
     /// The number of parts for this many threads: each part's images fit the cache, and each thread
@@ -216,9 +244,10 @@ impl Problem {
             Epilogue::Bias => 1,
             Epilogue::BiasRelu => 2,
         };
+        let algorithm = usize::from(self.algorithm == Algorithm::Winograd);
         let dtype = usize::from(self.dtype == DType::BF16);
         let sizes = [self.parts, self.batch, self.groups, self.channels, self.features];
-        let mut numbers = vec![kind, epilogue, dtype];
+        let mut numbers = vec![kind, epilogue, algorithm, dtype];
         numbers.extend(sizes);
         numbers.push(self.windows.len());
         for w in &self.windows {
@@ -236,8 +265,9 @@ impl Problem {
         let fits = |&number: &i64| usize::try_from(number).ok().filter(|&n| n < 1 << 31);
         let all: Option<Vec<usize>> = numbers.iter().map(fits).collect();
         let all = all.ok_or_else(wrong)?;
-        let (&[kind, epilogue, dtype, parts, batch, groups, channels, features, spatial], rest) =
-            all.split_first_chunk::<9>().ok_or_else(wrong)?;
+        let (&[kind, epilogue, algorithm, dtype, ref sizes @ ..], rest) =
+            all.split_first_chunk::<10>().ok_or_else(wrong)?;
+        let [parts, batch, groups, channels, features, spatial] = *sizes;
         if !(1..=3).contains(&spatial) || rest.len() != 7 * spatial + 3 + spatial {
             return Err(wrong());
         }
@@ -251,6 +281,11 @@ impl Problem {
             (0, _) => Epilogue::None,
             (1, Kind::Forward) => Epilogue::Bias,
             (2, Kind::Forward) => Epilogue::BiasRelu,
+            _ => return Err(wrong()),
+        };
+        let algorithm = match algorithm {
+            0 => Algorithm::Direct,
+            1 => Algorithm::Winograd,
             _ => return Err(wrong()),
         };
         let dtype = match dtype {
@@ -278,6 +313,7 @@ impl Problem {
         let problem = Problem {
             kind,
             epilogue,
+            algorithm,
             dtype,
             parts,
             batch,

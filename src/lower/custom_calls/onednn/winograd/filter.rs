@@ -1,0 +1,151 @@
+//! The transform of a kernel, and the transposed one of its gradient.
+
+use super::tiling::Tiling;
+use super::vector::{
+    LANES, Level, Square, Vector, both_axes, load_square, store_square, with_vectors,
+};
+
+/// The transform of a kernel to `[16, depth, features]` or, `transposed`, `[16, features, depth]`.
+pub fn filter(tiling: &Tiling, level: Level, kernel: &[f32], transposed: bool, to: &mut [f32]) {
+    assert!(kernel.len() >= tiling.kernel_span());
+    assert_eq!(to.len(), tiling.filter_len());
+    // SAFETY: the lengths were checked, and the level is one of the processor's.
+    unsafe {
+        match transposed {
+            false => with_vectors!(level, by_features(tiling, kernel, to)),
+            true => with_vectors!(level, by_depth(tiling, kernel, to)),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn by_features<V: Vector>(tiling: &Tiling, kernel: &[f32], to: &mut [f32]) {
+    let (features, stride) = (tiling.features, tiling.kernel_strides[0]);
+    let lanes: [usize; LANES] = std::array::from_fn(|lane| lane * stride);
+    let near = stride == 1;
+    for depth in 0..tiling.depth() {
+        let start = tiling.kernel_place(depth);
+        for at in (0..features).step_by(V::LEN) {
+            // SAFETY: features are whole vectors, and the caller checked the lengths.
+            unsafe {
+                let to = to.as_mut_ptr().add(depth * features + at);
+                transform::<V>(tiling, &kernel[start + at * stride..], &lanes, near, to);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn by_depth<V: Vector>(tiling: &Tiling, kernel: &[f32], to: &mut [f32]) {
+    let stride = tiling.kernel_strides[0];
+    for at in (0..tiling.depth()).step_by(V::LEN) {
+        let places: [usize; LANES] =
+            std::array::from_fn(|lane| tiling.kernel_place(at + lane.min(V::LEN - 1)));
+        let least = places.into_iter().fold(usize::MAX, usize::min);
+        let lanes = places.map(|place| place - least);
+        let near = (0..V::LEN).all(|lane| lanes[lane] == lane);
+        for feature in 0..tiling.features {
+            // SAFETY: the depth is of whole vectors, and the caller checked the lengths.
+            unsafe {
+                let to = to.as_mut_ptr().add(feature * tiling.depth() + at);
+                let kernel = &kernel[least + feature * stride..];
+                transform::<V>(tiling, kernel, &lanes, near, to);
+            }
+        }
+    }
+}
+
+/// The transform of one vector, of elements at `lanes` from the start: neighbors if they are `near`.
+#[inline(always)]
+unsafe fn transform<V: Vector>(
+    tiling: &Tiling,
+    kernel: &[f32],
+
+    lanes: &[usize; LANES],
+    near: bool,
+    to: *mut f32,
+) {
+    let taps = tiling.taps();
+    // SAFETY: the caller's.
+    unsafe {
+        let mut g: Square<V> = [[V::splat(0.0); 4]; 4];
+        for (i, row) in g.iter_mut().enumerate().take(taps) {
+            for (j, g) in row.iter_mut().enumerate().take(taps) {
+                let from = &kernel[tiling.tap([i, j])..];
+                let mut gathered = [0.0; LANES];
+                let from = if near {
+                    &from[..V::LEN]
+                } else {
+                    for (value, &lane) in gathered.iter_mut().zip(lanes).take(V::LEN) {
+                        *value = from[lane];
+                    }
+                    &gathered[..]
+                };
+                *g = V::load(from.as_ptr());
+            }
+        }
+        let half = V::splat(0.5);
+        let u = match taps {
+            2 => both_axes(g, |g| [g[0], g[0].add(g[1]).mul(half), g[0].sub(g[1]).mul(half), g[1]]),
+            _ => both_axes(g, |g| {
+                let even = g[0].add(g[2]);
+                [g[0], even.add(g[1]).mul(half), even.sub(g[1]).mul(half), g[2]]
+            }),
+        };
+        store_square(u, to, tiling.depth() * tiling.features);
+    }
+}
+
+/// The transposed transform of a sum: the gradient of a kernel, from those of its transform that the
+/// parts of a batch have.
+pub fn filter_transposed(tiling: &Tiling, level: Level, parts: &[&[f32]], kernel: &mut [f32]) {
+    assert!(kernel.len() >= tiling.kernel_span());
+    assert!(parts.iter().all(|part| part.len() == tiling.filter_len()));
+    // SAFETY: as in `filter`.
+    unsafe { with_vectors!(level, transposed(tiling, parts, kernel)) }
+}
+
+#[inline(always)]
+unsafe fn transposed<V: Vector>(tiling: &Tiling, parts: &[&[f32]], kernel: &mut [f32]) {
+    let (features, taps) = (tiling.features, tiling.taps());
+    let stride = tiling.kernel_strides[0];
+    let matrix = tiling.depth() * features;
+    for depth in 0..tiling.depth() {
+        let start = tiling.kernel_place(depth);
+        for at in (0..features).step_by(V::LEN) {
+            // SAFETY: features are whole vectors, and the caller checked the lengths.
+            unsafe {
+                let load = |part: &[f32]| {
+                    load_square::<V>(part.as_ptr().add(depth * features + at), matrix)
+                };
+                let mut sum = load(parts[0]);
+                for part in &parts[1..] {
+                    for (sum, x) in sum.iter_mut().flatten().zip(load(part).into_iter().flatten()) {
+                        *sum = sum.add(x);
+                    }
+                }
+                let half = V::splat(0.5);
+                let g = both_axes(sum, |u| {
+                    let (sum, difference) = (u[1].add(u[2]).mul(half), u[1].sub(u[2]).mul(half));
+                    match taps {
+                        2 => [u[0].add(sum), difference.add(u[3]), u[0], u[0]],
+                        _ => [u[0].add(sum), difference, sum.add(u[3]), u[0]],
+                    }
+                });
+                for (i, row) in g.into_iter().enumerate().take(taps) {
+                    for (j, g) in row.into_iter().enumerate().take(taps) {
+                        let place = start + at * stride + tiling.tap([i, j]);
+                        if stride == 1 {
+                            g.store(kernel[place..place + V::LEN].as_mut_ptr());
+                            continue;
+                        }
+                        let mut near = [0.0; LANES];
+                        g.store(near.as_mut_ptr());
+                        let to = kernel[place..].iter_mut().step_by(stride.max(1));
+                        to.zip(&near[..V::LEN]).for_each(|(to, &value)| *to = value);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The transforms of images, and the transposed ones of their gradients.
+//!
+//! Equations: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015), section 4.1.
+
+use super::tiling::Tiling;
+use super::vector::{
+    LANES, Level, Square, Vector, both_axes, load_square, prefetch, store_square, with_vectors,
+};
+
+/// Transforms between images and the rows of 16 matrices: `[16, rows, depth]` of a source, and
+/// `[16, rows, features]` of a destination. An image has the rows from `first` on, one for each tile.
+#[derive(Debug, Clone, Copy)]
+pub struct Transforms {
+    pub tiling: Tiling,
+    pub level: Level,
+    pub rows: usize,
+}
+
+/// What follows the output transform.
+#[derive(Clone, Copy)]
+pub struct After<'a> {
+    pub bias: Option<&'a [f32]>,
+    pub relu: bool,
+}
+
+/// Zeros for blocks outside of the image.
+static ZEROS: [f32; LANES] = [0.0; LANES];
+
+impl Transforms {
+    fn check(&self, first: usize, [image, image_len]: [usize; 2], [rows, width]: [usize; 2]) {
+        assert_eq!(image, image_len);
+        assert_eq!(rows, 16 * self.rows * width);
+        assert!(first + self.tiling.tile_count() <= self.rows);
+    }
+
+    /// The input transform of an image `[height, width, channels]`; the `next` image is read after it.
+    pub fn input(&self, image: &[f32], next: &[f32], to: &mut [f32], first: usize) {
+        self.check(first, [image.len(), self.tiling.source_len()], [to.len(), self.tiling.depth()]);
+        // SAFETY: the lengths were checked, and the level is one of the processor's.
+        unsafe { with_vectors!(self.level, input(self, image, next, to, first)) }
+    }
+
+    /// The transposed input transform: the gradient of an image, from that of its transform.
+    pub fn input_transposed(&self, from: &[f32], image: &mut [f32], first: usize) {
+        let sizes = [from.len(), self.tiling.depth()];
+        self.check(first, [image.len(), self.tiling.source_len()], sizes);
+        // SAFETY: as above.
+        unsafe { with_vectors!(self.level, input_transposed(self, from, image, first)) }
+    }
+
+    /// The output transform to an image `[height, width, features]`.
+    pub fn output(&self, from: &[f32], after: After<'_>, image: &mut [f32], first: usize) {
+        let sizes = [from.len(), self.tiling.features];
+        self.check(first, [image.len(), self.tiling.destination_len()], sizes);
+        assert!(after.bias.is_none_or(|bias| bias.len() == self.tiling.features));
+        // SAFETY: as above.
+        unsafe {
+            match self.tiling.outputs {
+                2 => with_vectors!(self.level, output_of_2(self, from, after, image, first)),
+                _ => with_vectors!(self.level, output_of_3(self, from, after, image, first)),
+            }
+        }
+    }
+
+    /// The transposed output transform of the gradient of an image; the `next` one is read after it.
+    pub fn output_transposed(&self, image: &[f32], next: &[f32], to: &mut [f32], first: usize) {
+        let sizes = [to.len(), self.tiling.features];
+        self.check(first, [image.len(), self.tiling.destination_len()], sizes);
+        // SAFETY: as above.
+        unsafe {
+            match self.tiling.outputs {
+                2 => with_vectors!(self.level, gradient_of_2(self, image, next, to, first)),
+                _ => with_vectors!(self.level, gradient_of_3(self, image, next, to, first)),
+            }
+        }
+    }
+
+    /// The row and the place of each tile, and a part of the `next` image.
+    fn tiles<'a>(
+        &self,
+        next: &'a [f32],
+        first: usize,
+    ) -> impl Iterator<Item = (usize, [usize; 2], &'a [f32])> {
+        let [height, width] = self.tiling.tiles();
+        let share = next.len().div_ceil(height * width).next_multiple_of(LANES).max(LANES);
+        let mut shares = next.chunks(share);
+        (0..height * width)
+            .map(move |i| (first + i, [i / width, i % width], shares.next().unwrap_or_default()))
+    }
+}
+
+#[inline(always)]
+unsafe fn input<V: Vector>(
+    transforms: &Transforms,
+    image: &[f32],
+    next: &[f32],
+    to: &mut [f32],
+    first: usize,
+) {
+    let tiling = &transforms.tiling;
+    let (segment, depth) = (tiling.segment(), tiling.depth());
+    for (row, tile, soon) in transforms.tiles(next, first) {
+        prefetch(soon);
+        for line in 0..tiling.stride {
+            // A block outside of the image has one vector of zeros for all its elements.
+            let mut from = [[(ZEROS.as_ptr(), 0); 4]; 4];
+            for (from, places) in from.iter_mut().zip(tiling.segments(tile, line)) {
+                for (from, place) in from.iter_mut().zip(places) {
+                    if let Some(place) = place {
+                        *from = (image[place..place + segment].as_ptr(), 1);
+                    }
+                }
+            }
+            let start = row * depth + line * segment;
+            for at in (0..segment).step_by(V::LEN) {
+                // SAFETY: a segment is of whole vectors, by the tiling, and within the image; the
+                // caller checked the matrices.
+                unsafe {
+                    let mut x = [[V::splat(0.0); 4]; 4];
+                    for (x, from) in x.iter_mut().zip(&from) {
+                        for (x, (start, step)) in x.iter_mut().zip(from) {
+                            *x = V::load(start.add(at * step));
+                        }
+                    }
+                    let x = both_axes(x, |d| {
+                        [d[0].sub(d[2]), d[1].add(d[2]), d[2].sub(d[1]), d[1].sub(d[3])]
+                    });
+                    store_square(x, to.as_mut_ptr().add(start + at), transforms.rows * depth);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn input_transposed<V: Vector>(
+    transforms: &Transforms,
+    from: &[f32],
+    image: &mut [f32],
+    first: usize,
+) {
+    let tiling = &transforms.tiling;
+    let (segment, depth) = (tiling.segment(), tiling.depth());
+    image.fill(0.0);
+    for (row, tile, _) in transforms.tiles(&[], first) {
+        for line in 0..tiling.stride {
+            let places = tiling.segments(tile, line);
+            let start = row * depth + line * segment;
+            for at in (0..segment).step_by(V::LEN) {
+                // SAFETY: as in the input transform.
+                unsafe {
+                    let from = from.as_ptr().add(start + at);
+                    let x = load_square::<V>(from, transforms.rows * depth);
+                    let x = both_axes(x, |v| {
+                        let second = v[1].sub(v[2]).add(v[3]);
+                        let third = v[1].add(v[2]).sub(v[0]);
+                        [v[0], second, third, V::splat(0.0).sub(v[3])]
+                    });
+                    for (x, places) in x.into_iter().zip(&places) {
+                        for (x, place) in x.into_iter().zip(places) {
+                            if let Some(place) = place {
+                                let to = image.as_mut_ptr().add(place + at);
+                                V::load(to).add(x).store(to);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn output_of_2<V: Vector>(
+    transforms: &Transforms,
+    from: &[f32],
+    after: After<'_>,
+    image: &mut [f32],
+    first: usize,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        output::<V, 2>(transforms, from, after, image, first, |m| {
+            let (sum, difference) = (m[1].add(m[2]), m[1].sub(m[2]));
+            [m[0].add(sum), difference.sub(m[3]), m[0], m[0]]
+        })
+    }
+}
+
+#[inline(always)]
+unsafe fn output_of_3<V: Vector>(
+    transforms: &Transforms,
+    from: &[f32],
+    after: After<'_>,
+    image: &mut [f32],
+    first: usize,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        output::<V, 3>(transforms, from, after, image, first, |m| {
+            let (sum, difference) = (m[1].add(m[2]), m[1].sub(m[2]));
+            [m[0].add(sum), difference, sum.sub(m[3]), m[0]]
+        })
+    }
+}
+
+/// The output transform by one of an axis, whose first `OUTPUTS` results are used.
+#[inline(always)]
+unsafe fn output<V: Vector, const OUTPUTS: usize>(
+    transforms: &Transforms,
+    from: &[f32],
+    after: After<'_>,
+    image: &mut [f32],
+    first: usize,
+    axis: impl Fn([V; 4]) -> [V; 4],
+) {
+    let tiling = &transforms.tiling;
+    let features = tiling.features;
+    for (row, tile, _) in transforms.tiles(&[], first) {
+        let places = tiling.output_places::<OUTPUTS>(tile);
+        for at in (0..features).step_by(V::LEN) {
+            // SAFETY: features are whole vectors, by the tiling; the caller checked the lengths.
+            unsafe {
+                let from = from.as_ptr().add(row * features + at);
+                let x = load_square::<V>(from, transforms.rows * features);
+                let y = both_axes(x, &axis);
+                let bias = match after.bias {
+                    Some(bias) => V::load(bias.as_ptr().add(at)),
+                    None => V::splat(0.0),
+                };
+                for (y, places) in y.into_iter().zip(&places) {
+                    for (y, place) in y.into_iter().zip(places) {
+                        if let Some(place) = place {
+                            let sum = y.add(bias);
+                            let sum = if after.relu { sum.relu() } else { sum };
+                            sum.store(image.as_mut_ptr().add(place + at));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn gradient_of_2<V: Vector>(
+    transforms: &Transforms,
+    image: &[f32],
+    next: &[f32],
+    to: &mut [f32],
+    first: usize,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        output_transposed::<V, 2>(transforms, image, next, to, first, |y| {
+            [y[0], y[0].add(y[1]), y[0].sub(y[1]), V::splat(0.0).sub(y[1])]
+        })
+    }
+}
+
+#[inline(always)]
+unsafe fn gradient_of_3<V: Vector>(
+    transforms: &Transforms,
+    image: &[f32],
+    next: &[f32],
+    to: &mut [f32],
+    first: usize,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        output_transposed::<V, 3>(transforms, image, next, to, first, |y| {
+            let even = y[0].add(y[2]);
+            [y[0], even.add(y[1]), even.sub(y[1]), V::splat(0.0).sub(y[2])]
+        })
+    }
+}
+
+/// The transposed output transform by one of an axis, which uses `OUTPUTS` values.
+#[inline(always)]
+unsafe fn output_transposed<V: Vector, const OUTPUTS: usize>(
+    transforms: &Transforms,
+    image: &[f32],
+    next: &[f32],
+    to: &mut [f32],
+    first: usize,
+    axis: impl Fn([V; 4]) -> [V; 4],
+) {
+    let tiling = &transforms.tiling;
+    let features = tiling.features;
+    for (row, tile, soon) in transforms.tiles(next, first) {
+        prefetch(soon);
+        let places = tiling.output_places::<OUTPUTS>(tile);
+        for at in (0..features).step_by(V::LEN) {
+            // SAFETY: as in the output transform.
+            unsafe {
+                let mut y: Square<V> = [[V::splat(0.0); 4]; 4];
+                for (y, places) in y.iter_mut().zip(&places) {
+                    for (y, place) in y.iter_mut().zip(places) {
+                        if let Some(place) = place {
+                            *y = V::load(image.as_ptr().add(place + at));
+                        }
+                    }
+                }
+                let to = to.as_mut_ptr().add(row * features + at);
+                store_square(both_axes(y, &axis), to, transforms.rows * features);
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! The tiles of a convolution.
+
+use super::super::problem::{Epilogue, Kind, Problem, Window};
+use super::vector::LANES;
+use crate::trace::types::DType;
+
+/// Bytes of a block's transformed tensors that fit the cache of a core.
+const CACHED: usize = 1 << 20;
+
+/// A convolution in two dimensions that can be computed by tiles.
+///
+/// The source is cut into blocks of `stride` by `stride` places, whose elements are the channels of a
+/// convolution with stride 1. A tile is 4 by 4 blocks, from which `outputs` by `outputs` places of
+/// the destination are computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tiling {
+    pub kind: Kind,
+    /// Height and width.
+    source: [usize; 2],
+    destination: [usize; 2],
+    /// Padding before the source, with stride 1.
+    low: [usize; 2],
+    pub stride: usize,
+    channels: usize,
+    pub features: usize,
+    /// Outputs of a tile along an axis: 2 or 3.
+    pub outputs: usize,
+    /// Strides of the kernel in memory: of features, channels, rows and columns.
+    pub kernel_strides: [usize; 4],
+    /// True if the last row and column of the kernel come first.
+    flipped: bool,
+}
+
+impl Tiling {
+    /// The tiling of a convolution, if its form has one: in `f32`, along two axes, without groups and
+    /// dilations, with a square window of 2 or 3 strides, and padding only with stride 1.
+    pub fn of(problem: &Problem) -> Option<Tiling> {
+        let &[y, x] = &problem.windows[..] else { return None };
+        let &[_, features, channels, rows, columns] = &problem.weights_strides[..] else {
+            return None;
+        };
+        let (stride, kernel) = (y.stride, y.kernel);
+        let square = [y, x].iter().all(|w| {
+            let padded = w.low > 0 || w.high > 0;
+            w.stride == stride && w.kernel == kernel && w.dilation == 1 && !(padded && stride > 1)
+        });
+        let taps = kernel / stride;
+        let supported = square && kernel.is_multiple_of(stride) && (2..=3).contains(&taps);
+        if !supported || problem.dtype != DType::F32 || problem.groups != 1 {
+            return None;
+        }
+        let tiling = Tiling {
+            kind: problem.kind,
+            source: [y.source, x.source],
+            destination: [y.destination, x.destination],
+            low: [y.low, x.low],
+            stride,
+            channels: problem.channels,
+            features: problem.features,
+            outputs: 5 - taps,
+            kernel_strides: [features, channels, rows, columns],
+            flipped: false,
+        };
+        let all = |w: &Window| [w.low, w.high] == [w.kernel - 1; 2];
+        let padded = stride == 1 && all(&y) && all(&x);
+        let tiling = match (problem.kind, problem.epilogue) {
+            (Kind::Forward, Epilogue::None) if padded => tiling.as_gradient(),
+            _ => tiling,
+        };
+        let vectors = [tiling.segment(), tiling.features];
+        vectors.into_iter().all(|len| len.is_multiple_of(LANES)).then_some(tiling)
+    }
+
+    /// A forward pass with all padding, in which every window has an element of the source, as the
+    /// gradient of a smaller destination: it has fewer tiles. The gradients of convolutions with
+    /// stride 1 are written so.
+    fn as_gradient(self) -> Tiling {
+        let [features, channels, rows, columns] = self.kernel_strides;
+        Tiling {
+            kind: Kind::BackwardData,
+            source: self.destination,
+            destination: self.source,
+            low: [0; 2],
+            channels: self.features,
+            features: self.channels,
+            kernel_strides: [channels, features, rows, columns],
+            flipped: true,
+            ..self
+        }
+    }
+
+    /// Blocks of the kernel along an axis: 2 or 3.
+    pub fn taps(&self) -> usize {
+        5 - self.outputs
+    }
+
+    /// Tiles along each axis.
+    pub fn tiles(&self) -> [usize; 2] {
+        self.destination.map(|size| size.div_ceil(self.outputs))
+    }
+
+    /// Tiles of an image.
+    pub fn tile_count(&self) -> usize {
+        self.tiles().iter().product()
+    }
+
+    /// Elements of a line of a block.
+    pub fn segment(&self) -> usize {
+        self.stride * self.channels
+    }
+
+    /// Elements of a block.
+    pub fn depth(&self) -> usize {
+        self.stride * self.segment()
+    }
+
+    /// Elements of an image of the source.
+    pub fn source_len(&self) -> usize {
+        self.source[0] * self.source[1] * self.channels
+    }
+
+    /// Elements of an image of the destination.
+    pub fn destination_len(&self) -> usize {
+        self.destination[0] * self.destination[1] * self.features
+    }
+
+    /// Images whose transformed tensors fit the cache together.
+    pub fn images_in_cache(&self) -> usize {
+        let row = (self.depth() + self.features).saturating_mul(16 * size_of::<f32>());
+        (CACHED / self.tile_count().saturating_mul(row)).max(1)
+    }
+
+    /// First row or column of a block, if the source has it.
+    fn block(&self, axis: usize, index: usize) -> Option<usize> {
+        let start = (index * self.stride).checked_sub(self.low[axis])?;
+        (start + self.stride <= self.source[axis]).then_some(start)
+    }
+
+    /// Places in an image of this line of the 16 blocks of a tile. Blocks outside of the image have
+    /// none.
+    pub fn segments(&self, tile: [usize; 2], line: usize) -> [[Option<usize>; 4]; 4] {
+        let mut places = [[None; 4]; 4];
+        for (i, row) in places.iter_mut().enumerate() {
+            let Some(y) = self.block(0, tile[0] * self.outputs + i) else { continue };
+            for (j, place) in row.iter_mut().enumerate() {
+                let x = self.block(1, tile[1] * self.outputs + j);
+                *place = x.map(|x| ((y + line) * self.source[1] + x) * self.channels);
+            }
+        }
+        places
+    }
+
+    /// Places in an output image of the outputs of a tile, those that the image has.
+    #[inline(always)]
+    pub fn output_places<const OUTPUTS: usize>(
+        &self,
+        tile: [usize; 2],
+    ) -> [[Option<usize>; OUTPUTS]; OUTPUTS] {
+        let mut places = [[None; OUTPUTS]; OUTPUTS];
+        for (i, row) in places.iter_mut().enumerate() {
+            for (j, place) in row.iter_mut().enumerate() {
+                let (y, x) = (tile[0] * OUTPUTS + i, tile[1] * OUTPUTS + j);
+                let inside = y < self.destination[0] && x < self.destination[1];
+                *place = inside.then_some((y * self.destination[1] + x) * self.features);
+            }
+        }
+        places
+    }
+
+    /// Elements of the kernel's transform.
+    pub fn filter_len(&self) -> usize {
+        16 * self.depth() * self.features
+    }
+
+    /// Place in the kernel of the first feature of a block's element, in the first block.
+    pub fn kernel_place(&self, depth: usize) -> usize {
+        let [_, channels, rows, columns] = self.kernel_strides;
+        let (line, rest) = (depth / self.segment(), depth % self.segment());
+        let (column, channel) = (rest / self.channels, rest % self.channels);
+        channel * channels + line * rows + column * columns
+    }
+
+    /// Distance in the kernel from the first block in memory to this one.
+    pub fn tap(&self, [i, j]: [usize; 2]) -> usize {
+        let last = self.taps() - 1;
+        let [i, j] = if self.flipped { [last - i, last - j] } else { [i, j] };
+        self.stride * (i * self.kernel_strides[2] + j * self.kernel_strides[3])
+    }
+
+    /// Elements of the memory that the kernel reaches.
+    pub fn kernel_span(&self) -> usize {
+        let side = self.taps() * self.stride;
+        let sizes = [self.features, self.channels, side, side];
+        let strides = self.kernel_strides;
+        sizes.iter().zip(strides).map(|(size, stride)| (size - 1) * stride).sum::<usize>() + 1
+    }
+}

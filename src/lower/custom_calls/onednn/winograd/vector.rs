@@ -1,0 +1,257 @@
+//! Vector instructions.
+//!
+//! A function that is generic over [`Vector`] is compiled for each kind of vectors, and
+//! [`with_vectors`] calls it for those that the processor has. It must be `inline(always)`: what is not
+//! inlined is compiled for every processor.
+
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each function's contract is that of its trait"
+)]
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{
+    __m256, __m512, _MM_HINT_T0, _mm_prefetch, _mm256_add_ps, _mm256_loadu_ps, _mm256_max_ps,
+    _mm256_mul_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps, _mm256_sub_ps,
+    _mm512_add_ps, _mm512_loadu_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_set1_ps,
+    _mm512_setzero_ps, _mm512_storeu_ps, _mm512_sub_ps,
+};
+
+/// Elements of the longest vectors.
+pub const LANES: usize = 16;
+
+/// Vectors that a processor has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// 16 numbers.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// 8 numbers.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// One number, for tests.
+    #[cfg_attr(not(test), allow(dead_code, reason = "it is slower than convolutions by oneDNN"))]
+    Scalar,
+}
+
+impl Level {
+    /// The longest vectors of this processor, if it has some.
+    pub fn of_processor() -> Option<Level> {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx512f") {
+            return Some(Level::Avx512);
+        } else if is_x86_feature_detected!("avx2") {
+            return Some(Level::Avx2);
+        }
+        None
+    }
+}
+
+/// Neighboring numbers.
+///
+/// # Safety
+/// Of every function: the processor has the instructions, and a pointer reaches `LEN` numbers.
+pub trait Vector: Copy {
+    const LEN: usize;
+    unsafe fn load(from: *const f32) -> Self;
+    unsafe fn store(self, to: *mut f32);
+    unsafe fn splat(value: f32) -> Self;
+    unsafe fn add(self, other: Self) -> Self;
+    unsafe fn sub(self, other: Self) -> Self;
+    unsafe fn mul(self, other: Self) -> Self;
+    /// Zero in place of numbers that are at most zero; NaN stays.
+    unsafe fn relu(self) -> Self;
+}
+
+impl Vector for f32 {
+    const LEN: usize = 1;
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> f32 {
+        unsafe { *from }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        unsafe { *to = self }
+    }
+
+    #[inline(always)]
+    unsafe fn splat(value: f32) -> f32 {
+        value
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: f32) -> f32 {
+        self + other
+    }
+
+    #[inline(always)]
+    unsafe fn sub(self, other: f32) -> f32 {
+        self - other
+    }
+
+    #[inline(always)]
+    unsafe fn mul(self, other: f32) -> f32 {
+        self * other
+    }
+
+    #[inline(always)]
+    unsafe fn relu(self) -> f32 {
+        if self <= 0.0 { 0.0 } else { self }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! vector {
+    ($ty:ty, $len:literal, $load:ident, $store:ident, $splat:ident, $zero:ident, $add:ident,
+     $sub:ident, $mul:ident, $max:ident) => {
+        impl Vector for $ty {
+            const LEN: usize = $len;
+
+            #[inline(always)]
+            unsafe fn load(from: *const f32) -> $ty {
+                unsafe { $load(from) }
+            }
+
+            #[inline(always)]
+            unsafe fn store(self, to: *mut f32) {
+                unsafe { $store(to, self) }
+            }
+
+            #[inline(always)]
+            unsafe fn splat(value: f32) -> $ty {
+                unsafe { $splat(value) }
+            }
+
+            #[inline(always)]
+            unsafe fn add(self, other: $ty) -> $ty {
+                unsafe { $add(self, other) }
+            }
+
+            #[inline(always)]
+            unsafe fn sub(self, other: $ty) -> $ty {
+                unsafe { $sub(self, other) }
+            }
+
+            #[inline(always)]
+            unsafe fn mul(self, other: $ty) -> $ty {
+                unsafe { $mul(self, other) }
+            }
+
+            #[inline(always)]
+            unsafe fn relu(self) -> $ty {
+                // The maximum is the second operand if one is NaN or both are zeros. The sum with
+                // zero turns a negative zero into zero.
+                unsafe { $add($max($zero(), self), $zero()) }
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+vector!(
+    __m256,
+    8,
+    _mm256_loadu_ps,
+    _mm256_storeu_ps,
+    _mm256_set1_ps,
+    _mm256_setzero_ps,
+    _mm256_add_ps,
+    _mm256_sub_ps,
+    _mm256_mul_ps,
+    _mm256_max_ps
+);
+
+#[cfg(target_arch = "x86_64")]
+vector!(
+    __m512,
+    16,
+    _mm512_loadu_ps,
+    _mm512_storeu_ps,
+    _mm512_set1_ps,
+    _mm512_setzero_ps,
+    _mm512_add_ps,
+    _mm512_sub_ps,
+    _mm512_mul_ps,
+    _mm512_max_ps
+);
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+pub fn with_avx2<R>(f: impl FnOnce() -> R) -> R {
+    f()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+pub fn with_avx512<R>(f: impl FnOnce() -> R) -> R {
+    f()
+}
+
+/// Calls an unsafe function that is generic over [`Vector`] for the vectors of a [`Level`].
+macro_rules! with_vectors {
+    ($level:expr, $function:ident ( $($argument:expr),* $(,)? )) => {
+        match $level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => super::vector::with_avx512(|| {
+                $function::<std::arch::x86_64::__m512>($($argument),*)
+            }),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => super::vector::with_avx2(|| {
+                $function::<std::arch::x86_64::__m256>($($argument),*)
+            }),
+            Level::Scalar => $function::<f32>($($argument),*),
+        }
+    };
+}
+
+pub(super) use with_vectors;
+
+/// Brings memory that will be read soon into the cache.
+#[inline(always)]
+pub fn prefetch(soon: &[f32]) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..soon.len()).step_by(LANES) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(soon.as_ptr().add(at).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = soon;
+}
+
+/// A matrix of 4 by 4 vectors.
+pub type Square<V> = [[V; 4]; 4];
+
+/// `f` of the rows, then of the columns.
+#[inline(always)]
+pub unsafe fn both_axes<V: Vector>(x: Square<V>, f: impl Fn([V; 4]) -> [V; 4]) -> Square<V> {
+    let rows = [f(x[0]), f(x[1]), f(x[2]), f(x[3])];
+    let column = |j: usize| f([rows[0][j], rows[1][j], rows[2][j], rows[3][j]]);
+    let columns = [column(0), column(1), column(2), column(3)];
+    let row = |i: usize| [columns[0][i], columns[1][i], columns[2][i], columns[3][i]];
+    [row(0), row(1), row(2), row(3)]
+}
+
+/// Loads a vector of each of 16 matrices that are this far from each other.
+#[inline(always)]
+pub unsafe fn load_square<V: Vector>(from: *const f32, matrix: usize) -> Square<V> {
+    unsafe {
+        let mut x = [[V::splat(0.0); 4]; 4];
+        for (i, row) in x.iter_mut().enumerate() {
+            for (j, x) in row.iter_mut().enumerate() {
+                *x = V::load(from.add((4 * i + j) * matrix));
+            }
+        }
+        x
+    }
+}
+
+/// Stores a vector into each of 16 matrices that are this far from each other.
+#[inline(always)]
+pub unsafe fn store_square<V: Vector>(x: Square<V>, to: *mut f32, matrix: usize) {
+    for (i, row) in x.into_iter().enumerate() {
+        for (j, x) in row.into_iter().enumerate() {
+            unsafe { x.store(to.add((4 * i + j) * matrix)) };
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Convolutions by Winograd's minimal filtering.
+
+use podracer::jit::run_program;
+use podracer::trace::op::{ConvDims, Precision};
+use podracer::trace::ops::{ConvOptions, Padding, conv_general, conv2d};
+use podracer::{Array, Mode, Program, Tensor, eval_shape, grad, make_program, vjp};
+use smallvec::smallvec;
+
+use crate::convolutions::{NONE, nhwc, numbers, same_within, with_gradients};
+use crate::{run_call, runtime, text, zeros};
+
+/// The number of convolutions of a Program that are computed by tiles.
+fn by_tiles(program: &Program) -> usize {
+    runtime();
+    let text = text(program);
+    let calls = text.split("problem = array<i64: ").skip(1);
+    calls.filter(|numbers| numbers.split(", ").nth(2) == Some("1")).count()
+}
+
+/// Forms with the number of their three convolutions (itself and its gradients) that have tiles.
+#[test]
+fn windows_of_two_and_three_strides() {
+    let same = [(1, 1), (1, 1)];
+    let cases = [
+        // The Nature network.
+        (3, [8, 84, 84, 4], [8, 8, 4, 32], [4, 4], NONE),
+        (3, [13, 20, 20, 32], [4, 4, 32, 64], [2, 2], NONE),
+        (3, [8, 9, 9, 64], [3, 3, 64, 64], [1, 1], NONE),
+        // Tiles that reach over the ends, in one axis or both, and images in unequal blocks.
+        (3, [37, 8, 11, 16], [3, 3, 16, 32], [1, 1], same),
+        (3, [5, 21, 10, 16], [3, 3, 16, 16], [1, 1], [(2, 0), (0, 1)]),
+        (3, [9, 12, 15, 32], [2, 2, 32, 16], [1, 1], [(1, 0), (0, 1)]),
+        (3, [17, 22, 25, 16], [6, 6, 16, 16], [3, 3], NONE),
+        (3, [6, 22, 17, 16], [6, 6, 16, 48], [2, 2], NONE),
+        // All padding, so that the gradient of the input has none.
+        (3, [10, 7, 9, 16], [3, 3, 16, 32], [1, 1], [(2, 2), (2, 2)]),
+        // Rows and columns that no window reaches.
+        (3, [9, 23, 22, 16], [4, 4, 16, 32], [2, 2], NONE),
+        // Unequal windows or strides, channels that are no whole vectors, padding with strides.
+        (0, [8, 16, 16, 16], [3, 2, 16, 16], [1, 1], NONE),
+        (0, [8, 16, 16, 16], [4, 4, 16, 16], [2, 1], NONE),
+        (0, [8, 16, 16, 12], [3, 3, 12, 16], [1, 1], NONE),
+        (0, [8, 16, 16, 16], [3, 3, 16, 24], [1, 1], NONE),
+        (0, [8, 16, 16, 16], [4, 4, 16, 16], [2, 2], same),
+        (0, [8, 16, 16, 16], [5, 5, 16, 16], [1, 1], NONE),
+    ];
+    for (expected, image, kernel, strides, padding) in cases {
+        let program = with_gradients(nhwc(strides, padding), &image, &kernel);
+        assert_eq!(by_tiles(&program), expected, "{image:?} {kernel:?} {padding:?}");
+        same_within(&program, 1e-5);
+    }
+}
+
+#[test]
+fn other_layouts_of_images_and_kernels() {
+    let mut dims = nhwc([1, 1], [(1, 1), (1, 1)]);
+    dims.lhs_spec = smallvec![0, 1, 2, 3];
+    dims.rhs_spec = smallvec![0, 1, 2, 3];
+    dims.out_spec = smallvec![0, 1, 2, 3];
+    let program = with_gradients(dims.clone(), &[10, 16, 9, 8], &[32, 16, 3, 3]);
+    assert_eq!(by_tiles(&program), 3);
+    same_within(&program, 1e-5);
+    dims.lhs_spec = smallvec![3, 0, 2, 1];
+    dims.rhs_spec = smallvec![1, 3, 2, 0];
+    dims.out_spec = smallvec![2, 3, 1, 0];
+    let program = with_gradients(dims, &[16, 9, 8, 10], &[3, 32, 3, 16]);
+    assert_eq!(by_tiles(&program), 3);
+    same_within(&program, 1e-5);
+}
+
+#[test]
+fn highest_precision_has_no_tiles() {
+    let highest = ConvDims { precision: Precision::Highest, ..nhwc([1, 1], NONE) };
+    let program = with_gradients(highest, &[8, 9, 9, 64], &[3, 3, 64, 64]);
+    assert_eq!(by_tiles(&program), 0);
+    same_within(&program, 1e-5);
+}
+
+#[test]
+fn few_tiles_are_computed_by_definition() {
+    let program = with_gradients(nhwc([1, 1], NONE), &[3, 9, 9, 64], &[3, 3, 64, 64]);
+    assert_eq!(by_tiles(&program), 0);
+}
+
+/// The transforms add, subtract and halve, which is exact for small integers.
+#[test]
+fn convolutions_of_integers_are_exact() {
+    let cases = [
+        ([8, 20, 20, 32], [4, 4, 32, 64], [2, 2], NONE),
+        ([8, 9, 11, 64], [3, 3, 64, 64], [1, 1], [(1, 1), (1, 1)]),
+    ];
+    for (image, kernel, strides, padding) in cases {
+        let conv = |(x, w): (Tensor, Tensor)| conv_general(x, w, nhwc(strides, padding));
+        let output = eval_shape(conv, &(zeros(&image), zeros(&kernel))).unwrap();
+        let program = make_program(
+            |(x, w, gradient): (Tensor, Tensor, Tensor)| {
+                let (y, gradients) = vjp(conv, (x, w));
+                (y, gradients(gradient))
+            },
+            &(zeros(&image), zeros(&kernel), Array::zeros(output.shape, output.dtype)),
+        );
+        let program = program.unwrap();
+        assert_eq!(by_tiles(&program), 3);
+        let inputs: Vec<Array> = (program.input_types().enumerate())
+            .map(|(i, ty)| {
+                let values = Array::from(numbers(ty, 5 + i as u64)).to_vec::<f32>().unwrap();
+                let integers: Vec<f32> = values.iter().map(|x| (x * 4.0).round()).collect();
+                Array::new(ty.shape.clone(), &integers).unwrap()
+            })
+            .collect();
+        let run = |mode| run_program(&program, &inputs, mode).unwrap();
+        for (got, expected) in run(Mode::Jit).iter().zip(&run(Mode::Interpret)) {
+            let (got, expected) = (got.to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap());
+            assert!(got == expected);
+        }
+    }
+}
+
+/// Layers with bias and ReLU, without padding, with some, and with all.
+#[test]
+fn a_layer_by_tiles() {
+    for (stride, size, padding) in [
+        (1, 3, Padding::Valid),
+        (1, 3, Padding::Same),
+        (1, 3, Padding::Explicit(vec![(2, 2), (2, 2)])),
+        (2, 4, Padding::Valid),
+    ] {
+        let options = ConvOptions { stride, padding };
+        let layer = move |(x, w, b): (Tensor, Tensor, Tensor)| (conv2d(x, w, &options) + b).relu();
+        let program = make_program(
+            move |arguments: (Tensor, Tensor, Tensor)| {
+                let loss = |arguments| layer(arguments).square().sum(..);
+                (layer(arguments), grad(loss)(arguments))
+            },
+            &(zeros(&[17, 14, 12, 16]), zeros(&[size, size, 16, 32]), zeros(&[32])),
+        );
+        let program = program.unwrap();
+        assert_eq!(by_tiles(&program), 3, "{}", text(&program));
+        same_within(&program, 1e-5);
+    }
+}
+
+#[test]
+fn wrong_calls_are_errors() {
+    let run = |numbers: &str| {
+        let operands: [&[usize]; 2] = [&[4, 10, 10, 16], &[3, 3, 16, 16]];
+        run_call("conv.3", &format!("problem = array<i64: {numbers}>"), operands, &[4, 8, 8, 16])
+    };
+    let axis = "10, 3, 8, 1, 1, 0, 0";
+    let right = format!("0, 0, 1, 0, 1, 4, 1, 16, 16, 2, {axis}, {axis}, 2304, 1, 16, 768, 256");
+    run(&right).unwrap();
+    for wrong in [
+        // Another algorithm, elements and groups that have no tiles, and an output that is too small.
+        &right.replacen("0, 0, 1, 0, 1, 4", "0, 0, 2, 0, 1, 4", 1),
+        &right.replacen("0, 0, 1, 0, 1, 4", "0, 0, 1, 1, 1, 4", 1),
+        &right.replacen("1, 16, 16, 2", "2, 8, 8, 2", 1),
+        &right.replace("10, 3, 8", "10, 3, 7"),
+    ] {
+        let error = run(wrong).expect_err(wrong).to_string();
+        assert!(error.contains("podracer.onednn.3.2.conv.3"), "{error}");
+    }
+}
