@@ -221,8 +221,10 @@ impl<'a> Emitter<'a> {
             env[var.index()].clone().expect("variables are defined before their use")
         };
         if env[layer.result.index()].is_none() {
-            let values = layer.operands.map(|var| self.value(&get(env, var)));
-            let tys = layer.operands.map(|var| program.ty(var));
+            let operands = layer.operands();
+            let values: Values = operands.iter().map(|&var| self.value(&get(env, var))).collect();
+            let tys: SmallVec<[&TensorType; 3]> =
+                operands.iter().map(|&var| program.ty(var)).collect();
             let value = self.conv_layer(&layer, &values, &tys, program.ty(layer.result));
             env[layer.result.index()] = Some(Slot::Value(value));
         }

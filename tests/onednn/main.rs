@@ -420,21 +420,21 @@ fn wrong_calls_are_errors() {
         run_call("conv.3", &format!("problem = array<i64: {numbers}>"), operands, &[4, 6, 6, 4])
     };
     let axis = "8, 3, 6, 1, 1, 0, 0";
-    let right = format!("0, 0, 0, 0, 1, 4, 1, 2, 4, 2, {axis}, {axis}, 72, 1, 4, 24, 8");
+    let right = format!("0, 0, 0, 0, 0, 1, 4, 1, 2, 4, 2, {axis}, {axis}, 72, 1, 4, 24, 8");
     run(&right).unwrap();
     for wrong in [
         "0",
         // Another kind, a bias that is not there, a gradient with a bias, more parts than images, no
         // channels, another batch.
-        &right.replacen("0, 0, 0, 0, 1, 4", "3, 0, 0, 0, 1, 4", 1),
-        &right.replacen("0, 0, 0, 0, 1, 4", "0, 1, 0, 0, 1, 4", 1),
-        &right.replacen("0, 0, 0, 0, 1, 4", "1, 1, 0, 0, 1, 4", 1),
-        &right.replacen("0, 0, 0, 0, 1, 4", "0, 0, 0, 0, 5, 4", 1),
+        &right.replacen("0, 0, 0, 0, 0, 1, 4", "3, 0, 0, 0, 0, 1, 4", 1),
+        &right.replacen("0, 0, 0, 0, 0, 1, 4", "0, 1, 0, 0, 0, 1, 4", 1),
+        &right.replacen("0, 0, 0, 0, 0, 1, 4", "1, 1, 0, 0, 0, 1, 4", 1),
+        &right.replacen("0, 0, 0, 0, 0, 1, 4", "0, 0, 0, 0, 0, 5, 4", 1),
         &right.replacen("1, 2, 4, 2", "1, 0, 4, 2", 1),
-        &right.replacen("0, 0, 0, 0, 1, 4", "0, 0, 0, 0, 1, 5", 1),
+        &right.replacen("0, 0, 0, 0, 0, 1, 4", "0, 0, 0, 0, 0, 1, 5", 1),
         // Elements of another type than the tensors', and of none.
-        &right.replacen("0, 0, 0, 0, 1, 4", "0, 0, 0, 1, 1, 4", 1),
-        &right.replacen("0, 0, 0, 0, 1, 4", "0, 0, 0, 2, 1, 4", 1),
+        &right.replacen("0, 0, 0, 0, 0, 1, 4", "0, 0, 0, 1, 0, 1, 4", 1),
+        &right.replacen("0, 0, 0, 0, 0, 1, 4", "0, 0, 0, 2, 0, 1, 4", 1),
         // Weights beyond their memory, and negative distances.
         &right.replace("24, 8", "2400, 8"),
         &right.replace("24, 8", "-24, 8"),

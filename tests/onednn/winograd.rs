@@ -3,7 +3,7 @@
 use podracer::jit::run_program;
 use podracer::trace::op::{ConvDims, Precision};
 use podracer::trace::ops::{ConvOptions, Padding, conv_general, conv2d};
-use podracer::{Array, Mode, Program, Tensor, eval_shape, grad, make_program, vjp};
+use podracer::{Array, DType, Mode, Program, Tensor, eval_shape, grad, make_program, vjp};
 use smallvec::smallvec;
 
 use crate::convolutions::{NONE, nhwc, numbers, same_within, with_gradients};
@@ -140,6 +140,61 @@ fn a_layer_by_tiles() {
     }
 }
 
+/// The calls take the bytes of the images: in a layer, in one without a bias, and for the gradient of
+/// the kernel.
+#[test]
+fn images_of_bytes() {
+    let scales: [fn(Tensor) -> Tensor; 4] = [|x| x / 255.0, |x| x * 0.5, |x| 0.25 * x, |x| x];
+    for (i, scale) in scales.into_iter().enumerate() {
+        let f = move |(x, w, b): (Tensor, Tensor, Tensor)| {
+            let options = ConvOptions { stride: 4, padding: Padding::Valid };
+            let x = scale(x.transpose(&[0, 2, 3, 1]).to(DType::F32));
+            let layer = |(w, b)| (conv2d(x, w, &options) + b).relu();
+            let gradient = grad(|(w, b)| layer((w, b)).square().mean(..))((w, b));
+            (layer((w, b)), conv2d(x, -w, &options), gradient)
+        };
+        let image = Array::zeros([13, 4, 40, 36], DType::U8);
+        let program = make_program(f, &(image, zeros(&[8, 8, 4, 32]), zeros(&[32]))).unwrap();
+        assert_eq!(by_tiles(&program), 3, "{}", text(&program));
+        let of_bytes = text(&program);
+        let of_bytes = of_bytes.lines().filter(|line| {
+            line.contains("@podracer.onednn") && line.contains(": (tensor<13x40x36x4xui8>")
+        });
+        assert_eq!(of_bytes.count(), 3, "{}", text(&program));
+        let inputs: Vec<Array> = (program.input_types().enumerate())
+            .map(|(input, ty)| match ty.dtype {
+                DType::U8 => {
+                    let bytes: Vec<u8> = (0..ty.numel()).map(|k| (k * 7919 % 256) as u8).collect();
+                    Array::new(ty.shape.clone(), &bytes).unwrap()
+                }
+                _ => Array::from(numbers(ty, (3 * i + input) as u64)),
+            })
+            .collect();
+        let run = |mode| run_program(&program, &inputs, mode).unwrap();
+        for (got, expected) in run(Mode::Jit).iter().zip(&run(Mode::Interpret)) {
+            let (got, expected) = (got.to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap());
+            let largest = expected.iter().fold(0f32, |a, x| a.max(x.abs()));
+            let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-5 * largest;
+            assert!(got.iter().zip(&expected).all(near));
+        }
+    }
+}
+
+/// Other numbers than those of bytes are converted before the call.
+#[test]
+fn images_of_other_integers_are_converted() {
+    let f = |(x, w): (Tensor, Tensor)| {
+        conv2d(x.to(DType::F32) / 255.0, w, &ConvOptions { stride: 1, padding: Padding::Valid })
+    };
+    for dtype in [DType::I32, DType::U16, DType::I8] {
+        let image = Array::zeros([13, 9, 9, 16], dtype);
+        let program = make_program(f, &(image, zeros(&[3, 3, 16, 32]))).unwrap();
+        assert_eq!(by_tiles(&program), 1);
+        assert!(text(&program).contains("@podracer.onednn.3.2.conv.3(%"));
+        assert!(text(&program).contains(": (tensor<13x9x9x16xf32>, tensor<3x3x16x32xf32>)"));
+    }
+}
+
 #[test]
 fn wrong_calls_are_errors() {
     let run = |numbers: &str| {
@@ -147,13 +202,16 @@ fn wrong_calls_are_errors() {
         run_call("conv.3", &format!("problem = array<i64: {numbers}>"), operands, &[4, 8, 8, 16])
     };
     let axis = "10, 3, 8, 1, 1, 0, 0";
-    let right = format!("0, 0, 1, 0, 1, 4, 1, 16, 16, 2, {axis}, {axis}, 2304, 1, 16, 768, 256");
+    let right = format!("0, 0, 1, 0, 0, 1, 4, 1, 16, 16, 2, {axis}, {axis}, 2304, 1, 16, 768, 256");
     run(&right).unwrap();
     for wrong in [
         // Another algorithm, elements and groups that have no tiles, and an output that is too small.
-        &right.replacen("0, 0, 1, 0, 1, 4", "0, 0, 2, 0, 1, 4", 1),
-        &right.replacen("0, 0, 1, 0, 1, 4", "0, 0, 1, 1, 1, 4", 1),
+        &right.replacen("0, 0, 1, 0, 0, 1, 4", "0, 0, 2, 0, 0, 1, 4", 1),
+        &right.replacen("0, 0, 1, 0, 0, 1, 4", "0, 0, 1, 1, 0, 1, 4", 1),
         &right.replacen("1, 16, 16, 2", "2, 8, 8, 2", 1),
+        // Bytes that are not there, and bytes by definition.
+        &right.replacen("0, 0, 1, 0, 0, 1, 4", "0, 0, 1, 0, 1065353216, 1, 4", 1),
+        &right.replacen("0, 0, 1, 0, 0, 1, 4", "0, 0, 0, 0, 1065353216, 1, 4", 1),
         &right.replace("10, 3, 8", "10, 3, 7"),
     ] {
         let error = run(wrong).expect_err(wrong).to_string();

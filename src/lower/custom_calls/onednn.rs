@@ -135,9 +135,10 @@ impl Kernel for Convolution {
 
     fn run(call: &mut Call<'_>) -> Result<(), KernelError> {
         let problem = Problem::decode(&call.array::<i64>("problem")?)?;
-        match problem.dtype {
-            DType::BF16 => convolve::<bf16>(&problem, call),
-            _ => convolve::<f32>(&problem, call),
+        match (problem.dtype, problem.byte_scale) {
+            (DType::BF16, _) => convolve::<bf16>(&problem, call),
+            (_, None) => convolve::<f32>(&problem, call),
+            (_, Some(_)) => convolve_bytes(&problem, call),
         }
     }
 }
@@ -145,10 +146,45 @@ impl Kernel for Convolution {
 fn convolve<T: Value>(problem: &Problem, call: &mut Call<'_>) -> Result<(), KernelError> {
     let (first, second) = (call.operand::<T>(0)?.data, call.operand::<T>(1)?.data);
     let result = call.result::<T>(0)?;
+    let bias = checked_bias(problem, [first.len(), second.len(), result.len()], call)?;
+    let plan = plan(problem)?;
+    let parallel = |count, task: plan::Task<'_>| call.parallel(count, task);
+    match &*plan {
+        Plan::Direct(plan) => plan.run(problem, [first, second], bias, result, &parallel)?,
+        Plan::Winograd(plan) => {
+            // Its elements are f32, or there would be no plan.
+            let bias = bias.map(bytemuck::cast_slice);
+            let [first, second] = [first, second].map(bytemuck::cast_slice);
+            let result = bytemuck::cast_slice_mut(result);
+            plan.run::<f32>(problem, first, second, bias, result, &parallel)?;
+        }
+    }
+    Ok(())
+}
+
+/// A convolution of an image of bytes, or its kernel's gradient.
+fn convolve_bytes(problem: &Problem, call: &mut Call<'_>) -> Result<(), KernelError> {
+    let (image, second) = (call.operand::<u8>(0)?.data, call.operand::<f32>(1)?.data);
+    let result = call.result::<f32>(0)?;
+    let bias = checked_bias(problem, [image.len(), second.len(), result.len()], call)?;
+    let plan = plan(problem)?;
+    let parallel = |count, task: plan::Task<'_>| call.parallel(count, task);
+    match &*plan {
+        Plan::Direct(_) => Err(format!("no plan takes bytes for {problem:?}").into()),
+        Plan::Winograd(plan) => Ok(plan.run(problem, image, second, bias, result, &parallel)?),
+    }
+}
+
+/// Checks the lengths of the operands and the result; gives the bias, if there is one.
+fn checked_bias<'c, T: Value>(
+    problem: &Problem,
+    [first, second, result]: [usize; 3],
+    call: &Call<'c>,
+) -> Result<Option<&'c [T]>, KernelError> {
     let [source, weights, destination] = match problem.kind {
-        Kind::Forward => [first.len(), second.len(), result.len()],
-        Kind::BackwardData => [result.len(), second.len(), first.len()],
-        Kind::BackwardWeights => [first.len(), result.len(), second.len()],
+        Kind::Forward => [first, second, result],
+        Kind::BackwardData => [result, second, first],
+        Kind::BackwardWeights => [first, result, second],
     };
     if [source, destination] != [problem.source_len(), problem.destination_len()]
         || weights < problem.weights_span()
@@ -162,16 +198,5 @@ fn convolve<T: Value>(problem: &Problem, call: &mut Call<'_>) -> Result<(), Kern
     if bias.is_some_and(|bias| bias.len() != problem.groups * problem.features) {
         return Err(format!("the bias does not fit {problem:?}").into());
     }
-    let plan = plan(problem)?;
-    let parallel = |count, task: plan::Task<'_>| call.parallel(count, task);
-    match &*plan {
-        Plan::Direct(plan) => plan.run(problem, [first, second], bias, result, &parallel)?,
-        Plan::Winograd(plan) => {
-            // Its elements are f32, or there would be no plan.
-            let bias = bias.map(bytemuck::cast_slice);
-            let operands = [first, second].map(bytemuck::cast_slice);
-            plan.run(problem, operands, bias, bytemuck::cast_slice_mut(result), &parallel)?;
-        }
-    }
-    Ok(())
+    Ok(bias)
 }

@@ -79,7 +79,7 @@ impl Emitter<'_> {
         self.convert(long, &TensorType::new(DType::I64, &result.shape), result.dtype)
     }
 
-    /// A convolution with a bias, and perhaps a ReLU, as a call of oneDNN.
+    /// A convolution with what belongs to its layer, as one call.
     pub(super) fn conv_layer(
         &mut self,
         layer: &Layer<'_>,
@@ -87,8 +87,16 @@ impl Emitter<'_> {
         tys: &[&TensorType],
         result: &TensorType,
     ) -> Value {
-        let problem = by_onednn(layer.dims, tys[0], tys[1], self.options.conv_threads);
-        let problem = Problem { epilogue: layer.epilogue, ..problem.expect("asked before") };
+        let image = match layer.byte_scale {
+            Some(_) => &TensorType::new(DType::F32, &tys[0].shape),
+            None => tys[0],
+        };
+        let problem = by_onednn(layer.dims, image, tys[1], self.options.conv_threads);
+        let problem = Problem {
+            epilogue: layer.epilogue,
+            byte_scale: layer.byte_scale.map(f32::to_bits),
+            ..problem.expect("asked before")
+        };
         self.conv_call(&problem, layer.dims, x, tys, result)
     }
 

@@ -1,11 +1,14 @@
-//! Layers of a Program: a convolution, its bias and a ReLU, which one call computes while the
-//! result is in the cache.
+//! Layers of a Program: a convolution with what one call computes beside it while the tensors are in
+//! the cache: the conversion of images of bytes before it, bias and ReLU after it.
 
 use std::collections::HashMap;
 
-use super::{Epilogue, by_onednn};
+use smallvec::SmallVec;
+
+use super::{Algorithm, Epilogue, Kind, Problem, by_onednn};
 use crate::trace::op::{BinaryOp, CompareOp, ConvDims, Op};
 use crate::trace::program::{Equation, Program, Var};
+use crate::trace::types::DType;
 
 /// Layers of a Program, by the variables that their equations define.
 pub(in crate::lower) struct Layers<'a> {
@@ -24,14 +27,24 @@ pub(in crate::lower) enum Role<'a> {
     Mask(Layer<'a>),
 }
 
-/// A convolution with a bias, and perhaps a ReLU.
+/// A convolution, perhaps of bytes, and perhaps with a bias and a ReLU.
 #[derive(Clone, Copy)]
 pub(in crate::lower) struct Layer<'a> {
     pub dims: &'a ConvDims,
-    /// Image, kernel and bias.
-    pub operands: [Var; 3],
+    pub image: Var,
+    /// The factor of the image's elements, if they are bytes.
+    pub byte_scale: Option<f32>,
+    /// The kernel; for its gradient, the gradient of the result.
+    pub other: Var,
+    pub bias: Option<Var>,
     pub result: Var,
     pub epilogue: Epilogue,
+}
+
+impl Layer<'_> {
+    pub fn operands(&self) -> SmallVec<[Var; 3]> {
+        [self.image, self.other].into_iter().chain(self.bias).collect()
+    }
 }
 
 /// The equations of a Program around its variables.
@@ -52,8 +65,13 @@ impl<'a> Layers<'a> {
         let graph = Graph::of(program);
         for equation in &program.equations {
             let Op::Conv(dims) = &equation.op else { continue };
-            if let Some((sum, bias)) = graph.sum_with_bias(equation, dims, threads) {
-                graph.add_layer(equation, dims, sum, bias, &mut roles);
+            let ty = |i: usize| program.ty(equation.inputs[i]);
+            let Some(problem) = by_onednn(dims, ty(0), ty(1), threads) else { continue };
+            let layer = graph.layer(equation, dims, &problem);
+            if let Some((sum, bias)) = graph.sum_with_bias(equation, dims, &problem) {
+                graph.add_layer(equation, Layer { bias: Some(bias), ..layer }, sum, &mut roles);
+            } else if layer.byte_scale.is_some() {
+                roles.insert(layer.result, Role::Result(layer));
             }
         }
         Layers { roles }
@@ -78,13 +96,48 @@ impl<'a> Graph<'a> {
         Graph { program, maker, users, is_output }
     }
 
+    /// A convolution alone, of bytes if its image is one of bytes.
+    fn layer(&self, conv: &'a Equation, dims: &'a ConvDims, problem: &Problem) -> Layer<'a> {
+        let takes_bytes =
+            problem.algorithm == Algorithm::Winograd && problem.kind != Kind::BackwardData;
+        let bytes = takes_bytes.then(|| self.bytes(conv.inputs[0])).flatten();
+        Layer {
+            dims,
+            image: bytes.map_or(conv.inputs[0], |(image, _)| image),
+            byte_scale: bytes.map(|(_, scale)| scale),
+            other: conv.inputs[1],
+            bias: None,
+            result: conv.outputs[0],
+            epilogue: Epilogue::None,
+        }
+    }
+
+    /// The bytes that an f32 tensor is made of, and the number that each is multiplied with.
+    fn bytes(&self, var: Var) -> Option<(Var, f32)> {
+        let equation = self.maker[var.index()]?;
+        let (converted, scale) = match (&equation.op, &equation.inputs[..]) {
+            (Op::Binary(BinaryOp::Div), &[x, divisor]) => (x, 1.0 / self.splat(divisor)? as f32),
+            (Op::Binary(BinaryOp::Mul), &[x, factor]) => match self.splat(factor) {
+                Some(scale) => (x, scale as f32),
+                None => (factor, self.splat(x)? as f32),
+            },
+            _ => (var, 1.0),
+        };
+        let conversion = self.maker[converted.index()]?;
+        let bytes = conversion.inputs.first().copied()?;
+        let is_conversion = matches!(conversion.op, Op::Convert { .. })
+            && self.program.ty(bytes).dtype == DType::U8
+            && self.program.ty(converted).dtype == DType::F32;
+        (is_conversion && scale.is_normal() && scale > 0.0).then_some((bytes, scale))
+    }
+
     /// The sum of a convolution and its bias, and the bias: if the sum is the convolution's only
     /// use, and oneDNN computes it forward.
     fn sum_with_bias(
         &self,
         conv: &'a Equation,
         dims: &ConvDims,
-        threads: usize,
+        problem: &Problem,
     ) -> Option<(&'a Equation, Var)> {
         let product = conv.outputs[0];
         let &[sum] = &self.users[product.index()][..] else { return None };
@@ -100,23 +153,19 @@ impl<'a> Graph<'a> {
         if axes[..] != [channel] || self.program.ty(bias).shape[..] != [sizes[channel]] {
             return None;
         }
-        let ty = |i: usize| self.program.ty(conv.inputs[i]);
-        let problem = by_onednn(dims, ty(0), ty(1), threads)?;
-        (problem.kind == super::Kind::Forward).then_some((sum, bias))
+        (problem.kind == Kind::Forward).then_some((sum, bias))
     }
 
     fn add_layer(
         &self,
         conv: &'a Equation,
-        dims: &'a ConvDims,
+        layer: Layer<'a>,
         sum: &'a Equation,
-        bias: Var,
         roles: &mut HashMap<Var, Role<'a>>,
     ) {
         let sum = sum.outputs[0];
-        let operands = [conv.inputs[0], conv.inputs[1], bias];
         roles.insert(conv.outputs[0], Role::Absorbed);
-        let layer = |result, epilogue| Layer { dims, operands, result, epilogue };
+        let layer = |result, epilogue| Layer { result, epilogue, ..layer };
         match self.relu(sum) {
             None => {
                 roles.insert(sum, Role::Result(layer(sum, Epilogue::Bias)));
@@ -150,10 +199,15 @@ impl<'a> Graph<'a> {
     }
 
     fn is_zero(&self, var: Var) -> bool {
-        match self.maker[var.index()] {
-            Some(Equation { op: Op::Constant(literal), .. }) => literal.splat_value() == Some(0.0),
-            Some(Equation { op: Op::Broadcast { .. }, inputs, .. }) => self.is_zero(inputs[0]),
-            _ => false,
+        self.splat(var) == Some(0.0)
+    }
+
+    /// The value of a constant whose elements are equal.
+    fn splat(&self, var: Var) -> Option<f64> {
+        match self.maker[var.index()]? {
+            Equation { op: Op::Constant(literal), .. } => literal.splat_value(),
+            Equation { op: Op::Broadcast { .. }, inputs, .. } => self.splat(inputs[0]),
+            _ => None,
         }
     }
 }

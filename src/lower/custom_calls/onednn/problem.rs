@@ -61,6 +61,9 @@ pub(in crate::lower) struct Problem {
     pub algorithm: Algorithm,
     /// Element type of all tensors: f32 or bf16.
     pub dtype: DType,
+    /// If the source has bytes in place of such elements: the number that each is multiplied with, as
+    /// the bits of an f32.
+    pub byte_scale: Option<u32>,
     /// Number of parts of the batch that are computed apart.
     pub parts: usize,
     pub batch: usize,
@@ -143,6 +146,7 @@ impl Problem {
             epilogue: Epilogue::None,
             algorithm: Algorithm::Direct,
             dtype: lhs.dtype,
+            byte_scale: None,
             parts: 1,
             batch,
             groups,
@@ -247,7 +251,8 @@ impl Problem {
         let algorithm = usize::from(self.algorithm == Algorithm::Winograd);
         let dtype = usize::from(self.dtype == DType::BF16);
         let sizes = [self.parts, self.batch, self.groups, self.channels, self.features];
-        let mut numbers = vec![kind, epilogue, algorithm, dtype];
+        let scale = self.byte_scale.map_or(0, |bits| bits as usize);
+        let mut numbers = vec![kind, epilogue, algorithm, dtype, scale];
         numbers.extend(sizes);
         numbers.push(self.windows.len());
         for w in &self.windows {
@@ -265,8 +270,8 @@ impl Problem {
         let fits = |&number: &i64| usize::try_from(number).ok().filter(|&n| n < 1 << 31);
         let all: Option<Vec<usize>> = numbers.iter().map(fits).collect();
         let all = all.ok_or_else(wrong)?;
-        let (&[kind, epilogue, algorithm, dtype, ref sizes @ ..], rest) =
-            all.split_first_chunk::<10>().ok_or_else(wrong)?;
+        let (&[kind, epilogue, algorithm, dtype, scale, ref sizes @ ..], rest) =
+            all.split_first_chunk::<11>().ok_or_else(wrong)?;
         let [parts, batch, groups, channels, features, spatial] = *sizes;
         if !(1..=3).contains(&spatial) || rest.len() != 7 * spatial + 3 + spatial {
             return Err(wrong());
@@ -293,6 +298,11 @@ impl Problem {
             1 => DType::BF16,
             _ => return Err(wrong()),
         };
+        let byte_scale = match (scale, algorithm, kind) {
+            (0, _, _) => None,
+            (bits, Algorithm::Winograd, Kind::Forward | Kind::BackwardWeights) => Some(bits as u32),
+            _ => return Err(wrong()),
+        };
         let (windows, strides) = rest.split_at(7 * spatial);
         let windows: SmallVec<[Window; 3]> = windows
             .chunks_exact(7)
@@ -315,6 +325,7 @@ impl Problem {
             epilogue,
             algorithm,
             dtype,
+            byte_scale,
             parts,
             batch,
             groups,

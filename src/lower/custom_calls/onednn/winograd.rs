@@ -21,8 +21,10 @@ mod vector;
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
+use bytemuck::Pod;
+
 use self::filter::{filter, filter_transposed};
-use self::images::{After, Transforms};
+use self::images::{After, Pixel, Transforms};
 use self::tiling::Tiling;
 use self::vector::Level;
 use super::library::{Handle, Library, Primitive, Tensor, role};
@@ -80,7 +82,12 @@ impl Plan {
         let images = problem.batch.div_ceil(problem.parts);
         // As equal as possible, since a smaller last block takes as long as the others.
         let block = images.div_ceil(images.div_ceil(tiling.images_in_cache()));
-        let transforms = Transforms { tiling, level, rows: block * tiling.tile_count() };
+        let transforms = Transforms {
+            tiling,
+            level,
+            rows: block * tiling.tile_count(),
+            byte_scale: problem.byte_scale.map_or(1.0, f32::from_bits),
+        };
         let [rows, depth, features] =
             [transforms.rows, tiling.depth(), tiling.features].map(|size| size as i64);
         let matrices = |[height, width]: [i64; 2], strides: [i64; 2]| {
@@ -112,11 +119,13 @@ impl Plan {
     }
 
     /// Computes `result` from the operands in the order of the forward pass: source, weights,
-    /// destination, without the one that is the result. A forward pass may have a bias.
-    pub fn run(
+    /// destination, without the one that is the result. A forward pass may have a bias. Only a source
+    /// may have bytes.
+    pub fn run<P: Pixel + Pod>(
         &self,
         problem: &Problem,
-        [first, second]: [&[f32]; 2],
+        first: &[P],
+        second: &[f32],
         bias: Option<&[f32]>,
         result: &mut [f32],
         parallel: Parallel<'_>,
@@ -126,7 +135,11 @@ impl Plan {
                 let after = After { bias, relu: problem.epilogue == Epilogue::BiasRelu };
                 self.forward(first, second, after, result, parallel)
             }
-            Kind::BackwardData => self.backward_data(first, second, result, parallel),
+            Kind::BackwardData => {
+                let destination = bytemuck::try_cast_slice(first)
+                    .map_err(|_| format!("a gradient of bytes in {problem:?}"))?;
+                self.backward_data(destination, second, result, parallel)
+            }
             Kind::BackwardWeights => self.backward_weights(first, second, result, parallel),
         }
     }
@@ -159,9 +172,9 @@ impl Plan {
         ])
     }
 
-    fn forward(
+    fn forward<P: Pixel>(
         &self,
-        source: &[f32],
+        source: &[P],
         kernel: &[f32],
         after: After<'_>,
         result: &mut [f32],
@@ -230,9 +243,9 @@ impl Plan {
 
     /// The gradient of the kernel: that of its transform for each part, then the transposed transform
     /// of their sum.
-    fn backward_weights(
+    fn backward_weights<P: Pixel>(
         &self,
-        source: &[f32],
+        source: &[P],
         destination: &[f32],
         result: &mut [f32],
         parallel: Parallel<'_>,
@@ -300,18 +313,18 @@ impl Memory {
 }
 
 /// The images of a block.
-struct Images<'a> {
-    tensor: &'a [f32],
+struct Images<'a, T> {
+    tensor: &'a [T],
     len: usize,
 }
 
-impl<'a> Images<'a> {
-    fn new(tensor: &'a [f32], len: usize, first: usize) -> Images<'a> {
+impl<'a, T> Images<'a, T> {
+    fn new(tensor: &'a [T], len: usize, first: usize) -> Images<'a, T> {
         Images { tensor: &tensor[first * len..], len }
     }
 
     /// An image, and the one after it, which is empty after the last.
-    fn get(&self, image: usize) -> (&'a [f32], &'a [f32]) {
+    fn get(&self, image: usize) -> (&'a [T], &'a [T]) {
         let (image, rest) = self.tensor[image * self.len..].split_at(self.len);
         (image, &rest[..self.len.min(rest.len())])
     }

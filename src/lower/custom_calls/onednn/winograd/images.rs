@@ -4,7 +4,8 @@
 
 use super::tiling::Tiling;
 use super::vector::{
-    LANES, Level, Square, Vector, both_axes, load_square, prefetch, store_square, with_vectors,
+    LANES, LINE, Level, Square, Vector, both_axes, load_square, prefetch, store_square,
+    with_vectors,
 };
 
 /// Transforms between images and the rows of 16 matrices: `[16, rows, depth]` of a source, and
@@ -14,6 +15,38 @@ pub struct Transforms {
     pub tiling: Tiling,
     pub level: Level,
     pub rows: usize,
+    /// The number that each byte of a source of bytes is multiplied with.
+    pub byte_scale: f32,
+}
+
+/// Element of a source.
+pub trait Pixel: Copy + Sync + 'static {
+    /// Zeros for the blocks outside of the image.
+    const ZEROS: &'static [Self; LANES];
+
+    /// # Safety
+    /// As [`Vector::load`].
+    unsafe fn load<V: Vector>(from: *const Self, byte_scale: f32) -> V;
+}
+
+impl Pixel for f32 {
+    const ZEROS: &'static [f32; LANES] = &[0.0; LANES];
+
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const f32, _: f32) -> V {
+        // SAFETY: the caller's.
+        unsafe { V::load(from) }
+    }
+}
+
+impl Pixel for u8 {
+    const ZEROS: &'static [u8; LANES] = &[0; LANES];
+
+    #[inline(always)]
+    unsafe fn load<V: Vector>(from: *const u8, byte_scale: f32) -> V {
+        // SAFETY: the caller's.
+        unsafe { V::load_bytes(from).mul(V::splat(byte_scale)) }
+    }
 }
 
 /// What follows the output transform.
@@ -23,9 +56,6 @@ pub struct After<'a> {
     pub relu: bool,
 }
 
-/// Zeros for blocks outside of the image.
-static ZEROS: [f32; LANES] = [0.0; LANES];
-
 impl Transforms {
     fn check(&self, first: usize, [image, image_len]: [usize; 2], [rows, width]: [usize; 2]) {
         assert_eq!(image, image_len);
@@ -34,10 +64,10 @@ impl Transforms {
     }
 
     /// The input transform of an image `[height, width, channels]`; the `next` image is read after it.
-    pub fn input(&self, image: &[f32], next: &[f32], to: &mut [f32], first: usize) {
+    pub fn input<P: Pixel>(&self, image: &[P], next: &[P], to: &mut [f32], first: usize) {
         self.check(first, [image.len(), self.tiling.source_len()], [to.len(), self.tiling.depth()]);
         // SAFETY: the lengths were checked, and the level is one of the processor's.
-        unsafe { with_vectors!(self.level, input(self, image, next, to, first)) }
+        unsafe { with_vectors!(self.level, input(self, image, next, to, first), P) }
     }
 
     /// The transposed input transform: the gradient of an image, from that of its transform.
@@ -76,13 +106,14 @@ impl Transforms {
     }
 
     /// The row and the place of each tile, and a part of the `next` image.
-    fn tiles<'a>(
+    fn tiles<'a, T>(
         &self,
-        next: &'a [f32],
+        next: &'a [T],
         first: usize,
-    ) -> impl Iterator<Item = (usize, [usize; 2], &'a [f32])> {
+    ) -> impl Iterator<Item = (usize, [usize; 2], &'a [T])> {
         let [height, width] = self.tiling.tiles();
-        let share = next.len().div_ceil(height * width).next_multiple_of(LANES).max(LANES);
+        let line = LINE / size_of::<T>();
+        let share = next.len().div_ceil(height * width).next_multiple_of(line).max(line);
         let mut shares = next.chunks(share);
         (0..height * width)
             .map(move |i| (first + i, [i / width, i % width], shares.next().unwrap_or_default()))
@@ -90,10 +121,10 @@ impl Transforms {
 }
 
 #[inline(always)]
-unsafe fn input<V: Vector>(
+unsafe fn input<V: Vector, P: Pixel>(
     transforms: &Transforms,
-    image: &[f32],
-    next: &[f32],
+    image: &[P],
+    next: &[P],
     to: &mut [f32],
     first: usize,
 ) {
@@ -103,7 +134,7 @@ unsafe fn input<V: Vector>(
         prefetch(soon);
         for line in 0..tiling.stride {
             // A block outside of the image has one vector of zeros for all its elements.
-            let mut from = [[(ZEROS.as_ptr(), 0); 4]; 4];
+            let mut from = [[(P::ZEROS.as_ptr(), 0); 4]; 4];
             for (from, places) in from.iter_mut().zip(tiling.segments(tile, line)) {
                 for (from, place) in from.iter_mut().zip(places) {
                     if let Some(place) = place {
@@ -119,7 +150,7 @@ unsafe fn input<V: Vector>(
                     let mut x = [[V::splat(0.0); 4]; 4];
                     for (x, from) in x.iter_mut().zip(&from) {
                         for (x, (start, step)) in x.iter_mut().zip(from) {
-                            *x = V::load(start.add(at * step));
+                            *x = P::load::<V>(start.add(at * step), transforms.byte_scale);
                         }
                     }
                     let x = both_axes(x, |d| {
@@ -142,7 +173,7 @@ unsafe fn input_transposed<V: Vector>(
     let tiling = &transforms.tiling;
     let (segment, depth) = (tiling.segment(), tiling.depth());
     image.fill(0.0);
-    for (row, tile, _) in transforms.tiles(&[], first) {
+    for (row, tile, _) in transforms.tiles::<f32>(&[], first) {
         for line in 0..tiling.stride {
             let places = tiling.segments(tile, line);
             let start = row * depth + line * segment;
@@ -216,7 +247,7 @@ unsafe fn output<V: Vector, const OUTPUTS: usize>(
 ) {
     let tiling = &transforms.tiling;
     let features = tiling.features;
-    for (row, tile, _) in transforms.tiles(&[], first) {
+    for (row, tile, _) in transforms.tiles::<f32>(&[], first) {
         let places = tiling.output_places::<OUTPUTS>(tile);
         for at in (0..features).step_by(V::LEN) {
             // SAFETY: features are whole vectors, by the tiling; the caller checked the lengths.

@@ -29,6 +29,7 @@ fn tiling(kind: Kind, source: usize, kernel: usize, stride: usize, low: usize) -
         epilogue: Epilogue::None,
         algorithm: Algorithm::Winograd,
         dtype: DType::F32,
+        byte_scale: None,
         parts: 1,
         batch: 1,
         groups: 1,
@@ -48,7 +49,7 @@ fn numbers(len: usize) -> Vec<f32> {
 fn all(tiling: Tiling, level: Level) -> Vec<f32> {
     let count = tiling.tile_count();
     // The tiles of another image are before this one's.
-    let transforms = Transforms { tiling, level, rows: 2 * count };
+    let transforms = Transforms { tiling, level, rows: 2 * count, byte_scale: 0.1 };
     let [source, destination] =
         [tiling.depth(), tiling.features].map(|width| numbers(16 * transforms.rows * width));
     let (mut inputs, mut products) = (source.clone(), destination.clone());
@@ -57,7 +58,10 @@ fn all(tiling: Tiling, level: Level) -> Vec<f32> {
     transforms.output_transposed(&numbers(tiling.destination_len()), &next, &mut products, count);
     let mut image = numbers(tiling.source_len());
     transforms.input_transposed(&source, &mut image, count);
-    let mut results = [inputs, products, image].concat();
+    let mut results = [&inputs[..], &products, &image].concat();
+    let bytes: Vec<u8> = (0..tiling.source_len()).map(|i| (i * 7919 % 251) as u8).collect();
+    transforms.input(&bytes, &[7; 100], &mut inputs, count);
+    results.extend(inputs);
     let bias = numbers(tiling.features);
     for after in [After { bias: None, relu: false }, After { bias: Some(&bias), relu: true }] {
         let mut image = numbers(tiling.destination_len());
@@ -100,7 +104,7 @@ fn all_vectors_give_the_same() {
 fn relu_of_special_values() {
     let tiling = tiling(Kind::Forward, 11, 3, 1, 1);
     for level in levels().into_iter().chain([Level::Scalar]) {
-        let transforms = Transforms { tiling, level, rows: tiling.tile_count() };
+        let transforms = Transforms { tiling, level, rows: tiling.tile_count(), byte_scale: 1.0 };
         for (value, expected) in [(-0.0f32, 0.0f32), (f32::NAN, f32::NAN), (-1.0, 0.0), (2.0, 2.0)]
         {
             let bias = vec![value; tiling.features];

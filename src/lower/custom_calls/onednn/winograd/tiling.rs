@@ -64,7 +64,9 @@ impl Tiling {
         let all = |w: &Window| [w.low, w.high] == [w.kernel - 1; 2];
         let padded = stride == 1 && all(&y) && all(&x);
         let tiling = match (problem.kind, problem.epilogue) {
-            (Kind::Forward, Epilogue::None) if padded => tiling.as_gradient(),
+            (Kind::Forward, Epilogue::None) if padded && problem.byte_scale.is_none() => {
+                tiling.as_gradient()
+            }
             _ => tiling,
         };
         let vectors = [tiling.segment(), tiling.features];

@@ -11,14 +11,18 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
-    __m256, __m512, _MM_HINT_T0, _mm_prefetch, _mm256_add_ps, _mm256_loadu_ps, _mm256_max_ps,
-    _mm256_mul_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps, _mm256_sub_ps,
-    _mm512_add_ps, _mm512_loadu_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_set1_ps,
-    _mm512_setzero_ps, _mm512_storeu_ps, _mm512_sub_ps,
+    __m256, __m512, _MM_HINT_T0, _mm_loadl_epi64, _mm_loadu_si128, _mm_prefetch, _mm256_add_ps,
+    _mm256_cvtepi32_ps, _mm256_cvtepu8_epi32, _mm256_loadu_ps, _mm256_max_ps, _mm256_mul_ps,
+    _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps, _mm256_sub_ps, _mm512_add_ps,
+    _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32, _mm512_loadu_ps, _mm512_max_ps, _mm512_mul_ps,
+    _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps, _mm512_sub_ps,
 };
 
 /// Elements of the longest vectors.
 pub const LANES: usize = 16;
+
+/// Bytes of a line of the cache.
+pub const LINE: usize = 64;
 
 /// Vectors that a processor has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +58,7 @@ impl Level {
 pub trait Vector: Copy {
     const LEN: usize;
     unsafe fn load(from: *const f32) -> Self;
+    unsafe fn load_bytes(from: *const u8) -> Self;
     unsafe fn store(self, to: *mut f32);
     unsafe fn splat(value: f32) -> Self;
     unsafe fn add(self, other: Self) -> Self;
@@ -69,6 +74,11 @@ impl Vector for f32 {
     #[inline(always)]
     unsafe fn load(from: *const f32) -> f32 {
         unsafe { *from }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes(from: *const u8) -> f32 {
+        unsafe { f32::from(*from) }
     }
 
     #[inline(always)]
@@ -104,14 +114,19 @@ impl Vector for f32 {
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! vector {
-    ($ty:ty, $len:literal, $load:ident, $store:ident, $splat:ident, $zero:ident, $add:ident,
-     $sub:ident, $mul:ident, $max:ident) => {
+    ($ty:ty, $len:literal, $load:ident, $bytes:ident, $widen:ident, $convert:ident, $store:ident,
+     $splat:ident, $zero:ident, $add:ident, $sub:ident, $mul:ident, $max:ident) => {
         impl Vector for $ty {
             const LEN: usize = $len;
 
             #[inline(always)]
             unsafe fn load(from: *const f32) -> $ty {
                 unsafe { $load(from) }
+            }
+
+            #[inline(always)]
+            unsafe fn load_bytes(from: *const u8) -> $ty {
+                unsafe { $convert($widen($bytes(from.cast()))) }
             }
 
             #[inline(always)]
@@ -154,6 +169,9 @@ vector!(
     __m256,
     8,
     _mm256_loadu_ps,
+    _mm_loadl_epi64,
+    _mm256_cvtepu8_epi32,
+    _mm256_cvtepi32_ps,
     _mm256_storeu_ps,
     _mm256_set1_ps,
     _mm256_setzero_ps,
@@ -168,6 +186,9 @@ vector!(
     __m512,
     16,
     _mm512_loadu_ps,
+    _mm_loadu_si128,
+    _mm512_cvtepu8_epi32,
+    _mm512_cvtepi32_ps,
     _mm512_storeu_ps,
     _mm512_set1_ps,
     _mm512_setzero_ps,
@@ -189,19 +210,20 @@ pub fn with_avx512<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Calls an unsafe function that is generic over [`Vector`] for the vectors of a [`Level`].
+/// Calls an unsafe function that is generic over [`Vector`], and perhaps another type, for the vectors
+/// of a [`Level`].
 macro_rules! with_vectors {
-    ($level:expr, $function:ident ( $($argument:expr),* $(,)? )) => {
+    ($level:expr, $function:ident ( $($argument:expr),* $(,)? ) $(, $other:ty)?) => {
         match $level {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => super::vector::with_avx512(|| {
-                $function::<std::arch::x86_64::__m512>($($argument),*)
+                $function::<std::arch::x86_64::__m512 $(, $other)?>($($argument),*)
             }),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => super::vector::with_avx2(|| {
-                $function::<std::arch::x86_64::__m256>($($argument),*)
+                $function::<std::arch::x86_64::__m256 $(, $other)?>($($argument),*)
             }),
-            Level::Scalar => $function::<f32>($($argument),*),
+            Level::Scalar => $function::<f32 $(, $other)?>($($argument),*),
         }
     };
 }
@@ -210,9 +232,9 @@ pub(super) use with_vectors;
 
 /// Brings memory that will be read soon into the cache.
 #[inline(always)]
-pub fn prefetch(soon: &[f32]) {
+pub fn prefetch<T>(soon: &[T]) {
     #[cfg(target_arch = "x86_64")]
-    for at in (0..soon.len()).step_by(LANES) {
+    for at in (0..soon.len()).step_by(LINE / size_of::<T>()) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(soon.as_ptr().add(at).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
