@@ -270,7 +270,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
             args,
             &leaves,
             call,
-            || Runtime::get()?.expect_device(self.settings.device),
+            || Runtime::get()?.ensure_device(self.settings.device),
             || self.compile(args),
         )?;
         let JitExecutable { compiled, recorder } = &entry.executable;

@@ -59,7 +59,7 @@ pub struct Pmap<A, B, F> {
 /// [`psum`](crate::psum), [`pmean`](crate::pmean) and the other collectives work.
 ///
 /// The devices are those of the argument, whose leaves must all be on the same ones. If several
-/// processes' devices work together ([`Runtime::start_among`]), all of them make the same calls,
+/// processes' devices work together ([`Runtime::start_distributed`]), all of them make the same calls,
 /// each with its own parts, and the axis has the members of all, process by process. It is compiled
 /// once per signature; the result is asynchronous; arguments given by value, of which no clone is
 /// kept, are donated: all as with [`jit()`](crate::jit()).

@@ -95,11 +95,11 @@ fn conv_named(name: Option<&OsStr>) -> Result<ConvLibrary> {
 ///
 /// Only GPUs can: their plugin joins the processes by NCCL. CPU devices end at their process.
 #[derive(Clone)]
-pub struct Node {
-    /// Index of this process, from 0.
-    pub rank: usize,
+pub struct Distributed {
+    /// Number of this process, from 0.
+    pub process_id: usize,
     /// Number of processes.
-    pub size: usize,
+    pub num_processes: usize,
     /// Store by which the processes' clients find each other.
     pub store: Arc<dyn KeyValues>,
 }
@@ -154,7 +154,7 @@ impl Runtime {
     }
 
     /// Fails unless there is a device of this number.
-    pub(crate) fn expect_device(&self, device: usize) -> Result<()> {
+    pub(crate) fn ensure_device(&self, device: usize) -> Result<()> {
         let there = self.client.devices().len();
         if device < there {
             return Ok(());
@@ -170,11 +170,11 @@ impl Runtime {
 
     /// The id of a device, by its number.
     pub(crate) fn id_of(&self, device: usize) -> Result<i64> {
-        self.expect_device(device)?;
+        self.ensure_device(device)?;
         Ok(self.client.devices()[device].id)
     }
 
-    /// Returns the number of processes whose devices work together; see [`Runtime::start_among`].
+    /// Returns the number of processes whose devices work together; see [`Runtime::start_distributed`].
     pub(crate) fn process_count(&self) -> usize {
         self.client.ids_by_process().len().max(1)
     }
@@ -237,7 +237,10 @@ impl Runtime {
     ///
     /// # Errors
     /// As [`Runtime::get`]; if it is running already; and on CPU, whose devices end at the process.
-    pub fn start_among(options: RuntimeOptions, node: Node) -> Result<&'static Runtime> {
+    pub fn start_distributed(
+        options: RuntimeOptions,
+        distributed: Distributed,
+    ) -> Result<&'static Runtime> {
         let options = options.resolved()?;
         if options.platform == Some(Platform::Cpu) {
             return Err(Error::Config(
@@ -250,19 +253,22 @@ impl Runtime {
         if RUNTIME.get().is_some() {
             return Err(Error::Config(
                 "the runtime is already running and cannot join other processes any more; call \
-                 Runtime::start_among before anything is put on a device or compiled"
+                 Runtime::start_distributed before anything is put on a device or compiled"
                     .into(),
             ));
         }
-        Runtime::launch(options, Some(node))
+        Runtime::launch(options, Some(distributed))
     }
 
     /// Starts the client of the chosen platform, with resolved options. Callers hold `START`.
-    fn launch(options: RuntimeOptions, node: Option<Node>) -> Result<&'static Runtime> {
+    fn launch(
+        options: RuntimeOptions,
+        distributed: Option<Distributed>,
+    ) -> Result<&'static Runtime> {
         let platform = options.platform.unwrap_or_default();
         let started = match platform {
             Platform::Cpu => cpu(options),
-            Platform::Cuda => gpu(options, node),
+            Platform::Cuda => gpu(options, distributed),
             other => {
                 return Err(Error::Config(format!(
                     "there is no runtime for {}: choose cpu or cuda",
@@ -307,16 +313,16 @@ fn cpu(options: RuntimeOptions) -> Result<Runtime> {
 }
 
 /// Starts the client of this machine's GPUs.
-fn gpu(options: RuntimeOptions, node: Option<Node>) -> Result<Runtime> {
+fn gpu(options: RuntimeOptions, distributed: Option<Distributed>) -> Result<Runtime> {
     let plugin = Plugin::load(native::locate_cuda_plugin()?)?;
     let callbacks = register_for::<Callback>(&plugin, KernelPlatform::Cuda)?;
     let mut client_options = gpu_memory::client_options(|name| std::env::var(name).ok())?;
-    let client = match node {
+    let client = match distributed {
         None => Client::new(plugin, &client_options),
-        Some(Node { rank, size, store }) => {
-            client_options.push(("node_id", CreateOption::Int(rank as i64)));
-            client_options.push(("num_nodes", CreateOption::Int(size as i64)));
-            Client::among(plugin, &client_options, Some(store))
+        Some(Distributed { process_id, num_processes, store }) => {
+            client_options.push(("node_id", CreateOption::Int(process_id as i64)));
+            client_options.push(("num_nodes", CreateOption::Int(num_processes as i64)));
+            Client::distributed(plugin, &client_options, Some(store))
         }
     };
     let startup_error = |error: Error| {
@@ -354,8 +360,8 @@ mod tests {
         let one = RuntimeOptions::default();
         let options = RuntimeOptions { platform: Some(Platform::Cpu), ..one.clone() };
         assert!(!options.joins_processes());
-        let node = Node { rank: 0, size: 2, store: Arc::new(Nothing) };
-        let error = Runtime::start_among(options, node).unwrap_err().to_string();
+        let distributed = Distributed { process_id: 0, num_processes: 2, store: Arc::new(Nothing) };
+        let error = Runtime::start_distributed(options, distributed).unwrap_err().to_string();
         assert!(error.contains("work together within one process"), "{error}");
         let tpu = RuntimeOptions { platform: Some(Platform::Tpu), ..one };
         let error = Runtime::launch(tpu, None).unwrap_err().to_string();

@@ -74,7 +74,7 @@ fn compile_module(
     more: &CompilerOptions,
 ) -> Result<(Executable, CacheOutcome)> {
     let runtime = Runtime::get()?;
-    runtime.expect_device(device)?;
+    runtime.ensure_device(device)?;
     let client = &runtime.client;
     let options = CompileOptions {
         env_option_overrides: overridden(flags, more),

@@ -55,7 +55,7 @@ impl EagerOps {
         device: usize,
         check: Option<&Check<'_>>,
     ) -> Result<Vec<Array>> {
-        Runtime::get()?.expect_device(device)?;
+        Runtime::get()?.ensure_device(device)?;
         let run = EagerRun { ops: self, device, check };
         let inputs = leaves.iter().map(|&leaf| match leaf.literal() {
             Some(_) => run.put(leaf.clone()),

@@ -285,7 +285,7 @@ pub(super) fn checked(devices: &[usize]) -> Result<Arc<[usize]>> {
         return Err(Error::Argument("the list of devices is empty".into()));
     }
     for (i, device) in devices.iter().enumerate() {
-        runtime.expect_device(*device)?;
+        runtime.ensure_device(*device)?;
         if devices[..i].contains(device) {
             return Err(Error::Argument(format!("device {device} stands twice in {devices:?}")));
         }

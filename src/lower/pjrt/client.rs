@@ -66,13 +66,13 @@ impl Client {
     /// Connects to the devices behind `plugin`. The options that exist depend on the plugin; the
     /// CPU plugin ignores names that it does not know, the CUDA plugin refuses them.
     pub fn new(plugin: Arc<Plugin>, options: &[(&str, CreateOption)]) -> Result<Client> {
-        Client::among(plugin, options, None)
+        Client::distributed(plugin, options, None)
     }
 
     /// [`Client::new`] in one of several processes that work together, which find each other by
     /// `store`; `options` give the index of this process and their number (`node_id` and
     /// `num_nodes` of the GPU plugin). Returns when all processes have made this call.
-    pub fn among(
+    pub fn distributed(
         plugin: Arc<Plugin>,
         options: &[(&str, CreateOption)],
         store: Option<Arc<dyn KeyValues>>,

@@ -79,7 +79,7 @@ pub fn start_runtime(options: &AgentOptions, run: &RunOptions) -> Result<usize> 
         (there, _) => there,
     };
     let devices = if asked > 0 { asked } else { num_devices_of(most) };
-    runtime.expect_device(devices - 1)?;
+    runtime.ensure_device(devices - 1)?;
     Ok(devices)
 }
 

@@ -14,7 +14,7 @@ use crate::envs::{EnvPool, EnvSpec, Handle, PoolOptions, XlaPool};
 use crate::error::{Error, Result};
 use crate::jit::Mode;
 use crate::rl::Algorithm;
-use crate::runtime::{Node, Runtime, RuntimeOptions};
+use crate::runtime::{Distributed, Runtime, RuntimeOptions};
 
 /// Processes, devices and environments of a run.
 pub(super) struct Setup {
@@ -94,7 +94,7 @@ pub(super) fn start_runtime(
     processes.barrier(join_timeout(options))?;
     let World { rank, size } = processes.world();
     let store = processes.key_values()?;
-    Runtime::start_among(wanted, Node { rank, size, store })
+    Runtime::start_distributed(wanted, Distributed { process_id: rank, num_processes: size, store })
 }
 
 /// Creates the environments of all actor threads of this process.

@@ -163,8 +163,8 @@ fn forward_scan(
         for group in bounds.windows(2) {
             primals.extend(args.by_ref().take(group[1] - group[0]));
             let group_active = &active[group[0]..group[1]];
-            let moving: Vec<Tensor> = args.by_ref().take(count(group_active)).collect();
-            tangents.extend(fill_none(group_active, moving));
+            let group_tangents: Vec<Tensor> = args.by_ref().take(count(group_active)).collect();
+            tangents.extend(fill_none(group_active, group_tangents));
         }
         let (y, dy) = jvp_program(&scan.body, &primals, &tangents, Mode::Forward);
         let dual = |range: std::ops::Range<usize>| {
@@ -179,20 +179,20 @@ fn forward_scan(
         outputs.extend(dual(num_carry..y.len()));
         (outputs, ())
     });
-    let moving_consts = count(&active[..num_consts]);
-    let moving_carry = count(&results[..num_carry]);
+    let tangent_consts = count(&active[..num_consts]);
+    let tangent_carry = count(&results[..num_carry]);
     let dual = ScanOp {
         body: Arc::new(traced.program),
-        num_consts: num_consts + moving_consts,
-        num_carry: num_carry + moving_carry,
+        num_consts: num_consts + tangent_consts,
+        num_carry: num_carry + tangent_carry,
         ..scan.clone()
     };
     let outputs = bind(Op::Scan(dual), &operands, at);
-    let (carry, stacked) = outputs.split_at(num_carry + moving_carry);
+    let (carry, stacked) = outputs.split_at(num_carry + tangent_carry);
     let num_stacked = results.len() - num_carry;
     let values = carry[..num_carry].iter().chain(&stacked[..num_stacked]).copied().collect();
-    let moving = carry[num_carry..].iter().chain(&stacked[num_stacked..]).copied();
-    (values, fill_none(results, moving))
+    let tangents = carry[num_carry..].iter().chain(&stacked[num_stacked..]).copied();
+    (values, fill_none(results, tangents))
 }
 
 /// Linearizes a scan: a loop over the values saves residuals, and a linear loop maps the tangents.
@@ -207,22 +207,22 @@ fn linearize_scan(
     let split = split(&scan.body, active, results, at);
     let carried = scan.num_consts..scan.num_consts + scan.num_carry;
     let groups = [0..carried.start, carried.clone(), carried.end..x.len()];
-    let moving = || {
+    let tangents = || {
         groups
             .map(|range| instantiate_selected(&active[range.clone()], &x[range.clone()], &t[range]))
     };
-    let (outputs, moved) = bind_split_scan(scan, split, x, moving, at);
-    (outputs, fill_none(results, moved))
+    let (outputs, out_tangents) = bind_split_scan(scan, split, x, tangents, at);
+    (outputs, fill_none(results, out_tangents))
 }
 
 /// Binds a scan whose body is split: a loop over the values `x` that saves residuals, and a linear
-/// loop over the tangents that `moving` returns (of constants, carry and scanned inputs). `scan`
+/// loop over the tangents that `tangents` returns (of constants, carry and scanned inputs). `scan`
 /// counts the constants and carries of the values. Returns the results of both loops.
 pub(super) fn bind_split_scan(
     scan: &ScanOp,
     split: Split,
     x: &[Tensor],
-    moving: impl FnOnce() -> [Vec<Tensor>; 3],
+    tangents: impl FnOnce() -> [Vec<Tensor>; 3],
     at: Loc,
 ) -> (Tensors, Tensors) {
     let (num_consts, num_carry) = (scan.num_consts, scan.num_carry);
@@ -267,10 +267,10 @@ pub(super) fn bind_split_scan(
         }
     }
 
-    let [moving_consts, moving_carry, moving_inputs] = moving();
+    let [tangent_consts, tangent_carry, tangent_inputs] = tangents();
     let tangents = &linear.inputs[..num_tangents];
-    let (const_tangents, rest) = tangents.split_at(moving_consts.len());
-    let (carry_tangents, input_tangents) = rest.split_at(moving_carry.len());
+    let (const_tangents, rest) = tangents.split_at(tangent_consts.len());
+    let (carry_tangents, input_tangents) = rest.split_at(tangent_carry.len());
     let inputs: Vec<Var> = const_inputs
         .iter()
         .map(|(var, _)| *var)
@@ -280,21 +280,21 @@ pub(super) fn bind_split_scan(
         .chain(input_tangents.iter().copied())
         .collect();
     let linear_scan = ScanOp {
-        num_consts: const_inputs.len() + moving_consts.len(),
-        num_carry: moving_carry.len(),
+        num_consts: const_inputs.len() + tangent_consts.len(),
+        num_carry: tangent_carry.len(),
         body: Arc::new(Program { inputs, ..linear.clone() }),
         ..scan.clone()
     };
     let operands: Vec<Tensor> = const_inputs
         .iter()
         .map(|(_, tensor)| *tensor)
-        .chain(moving_consts)
-        .chain(moving_carry)
+        .chain(tangent_consts)
+        .chain(tangent_carry)
         .chain(stacked_inputs.iter().map(|(_, tensor)| *tensor))
-        .chain(moving_inputs)
+        .chain(tangent_inputs)
         .collect();
-    let moved = bind(Op::Scan(linear_scan), &operands, at);
-    (outputs[..num_results].into(), moved)
+    let out_tangents = bind(Op::Scan(linear_scan), &operands, at);
+    (outputs[..num_results].into(), out_tangents)
 }
 
 /// Source of a loop's residual.
@@ -416,11 +416,11 @@ pub(crate) fn jvp_while(
     let consts = w.num_cond_consts..first_carry;
     let body_types: Vec<TensorType> = w.body.input_types().cloned().collect();
     let (const_types, carry_types) = body_types.split_at(w.num_body_consts);
-    let moving = &active[consts.clone()];
+    let active_consts = &active[consts.clone()];
     let types: Vec<TensorType> = const_types
         .iter()
         .cloned()
-        .chain(select(const_types, moving))
+        .chain(select(const_types, active_consts))
         .chain(carry_types.iter().cloned())
         .chain(select(carry_types, &carry))
         .collect();
@@ -428,12 +428,12 @@ pub(crate) fn jvp_while(
         let mut args = args.iter().copied();
         let mut take = |n: usize| args.by_ref().take(n).collect::<Vec<Tensor>>();
         let mut primals = take(const_types.len());
-        let mut tangents = fill_none(moving, take(count(moving)));
+        let mut tangents = fill_none(active_consts, take(count(active_consts)));
         primals.extend(take(num_carry));
         tangents.extend(fill_none(&carry, take(count(&carry))));
         let (y, dy) = jvp_program(&w.body, &primals, &tangents, Mode::Forward);
-        let moved = instantiate_selected(&carry, &y, &dy);
-        (y.into_iter().chain(moved).collect(), ())
+        let out_tangents = instantiate_selected(&carry, &y, &dy);
+        (y.into_iter().chain(out_tangents).collect(), ())
     });
     // The condition takes the values only; its inputs for tangents are unused.
     let mut cond = (*w.cond).clone();
@@ -445,12 +445,12 @@ pub(crate) fn jvp_while(
         cond: Arc::new(cond),
         num_cond_consts: w.num_cond_consts,
         body: Arc::new(body.program),
-        num_body_consts: w.num_body_consts + count(moving),
+        num_body_consts: w.num_body_consts + count(active_consts),
     };
     let operands: Vec<Tensor> = x[..consts.end]
         .iter()
         .copied()
-        .chain(instantiate_selected(moving, &x[consts.clone()], &t[consts.clone()]))
+        .chain(instantiate_selected(active_consts, &x[consts.clone()], &t[consts.clone()]))
         .chain(x[first_carry..].iter().copied())
         .chain(instantiate_selected(&carry, &x[first_carry..], &t[first_carry..]))
         .collect();

@@ -42,16 +42,16 @@ fn forward_remat(
         x.iter().copied().chain(instantiate_selected(active, x, t)).collect();
     let types: Vec<TensorType> = operands.iter().map(|operand| operand.ty()).collect();
     let (traced, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
-        let (primals, moving) = args.split_at(x.len());
-        let tangents = fill_none(active, moving.iter().copied());
+        let (primals, args) = args.split_at(x.len());
+        let tangents = fill_none(active, args.iter().copied());
         let (y, dy) = jvp_program(&remat.body, primals, &tangents, Mode::Forward);
-        let moved = instantiate_selected(results, &y, &dy);
-        (y.into_iter().chain(moved).collect(), ())
+        let out_tangents = instantiate_selected(results, &y, &dy);
+        (y.into_iter().chain(out_tangents).collect(), ())
     });
     let dual = RematOp { body: Arc::new(traced.program), ..remat.clone() };
     let outputs = bind(Op::Remat(dual), &operands, at);
-    let (values, moved) = outputs.split_at(results.len());
-    (values.into(), fill_none(results, moved.iter().copied()))
+    let (values, out_tangents) = outputs.split_at(results.len());
+    (values.into(), fill_none(results, out_tangents.iter().copied()))
 }
 
 fn linearize_remat(
@@ -63,19 +63,19 @@ fn linearize_remat(
     at: Loc,
 ) -> (Tensors, Tangents) {
     let split = split(&remat.body, active, results, at);
-    let (values, moved) =
+    let (values, out_tangents) =
         bind_split_remat(remat, split, x, || instantiate_selected(active, x, t), at);
-    (values, fill_none(results, moved))
+    (values, fill_none(results, out_tangents))
 }
 
 /// Binds a checkpointed function that is split: over the values `x`, with the values that the policy
-/// keeps as extra results, and over the tangents that `moving` gives, computing the rest again.
+/// keeps as extra results, and over the tangents that `tangents` gives, computing the rest again.
 /// Returns the results of both.
 pub(super) fn bind_split_remat(
     remat: &RematOp,
     split: Split,
     x: &[Tensor],
-    moving: impl FnOnce() -> Vec<Tensor>,
+    tangents: impl FnOnce() -> Vec<Tensor>,
     at: Loc,
 ) -> (Tensors, Tensors) {
     let Split { known, linear, num_residuals } = split;
@@ -108,9 +108,9 @@ pub(super) fn bind_split_remat(
         }
     }
     let again = eliminate_dead_code(without_effects("checkpoint", again));
-    let moving = moving();
+    let tangents = tangents();
     let operands: Vec<Tensor> =
-        x.iter().chain(kept).copied().chain(moving.iter().copied()).collect();
+        x.iter().chain(kept).copied().chain(tangents.iter().copied()).collect();
     let types: Vec<TensorType> = operands.iter().map(|operand| operand.ty()).collect();
     let (traced, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
         let (known, tangents) = args.split_at(x.len() + kept.len());
@@ -120,8 +120,8 @@ pub(super) fn bind_split_remat(
     });
     let body = Arc::new(eliminate_dead_code(traced.program));
     let linear = RematOp { body, barrier: true, ..remat.clone() };
-    let moved = bind(Op::Remat(linear), &operands, at);
-    (values.into(), moved)
+    let out_tangents = bind(Op::Remat(linear), &operands, at);
+    (values.into(), out_tangents)
 }
 
 /// The values, besides its inputs, of the known part of a derivative that the policy keeps, of

@@ -155,11 +155,11 @@ pub(crate) fn custom_lin(
     // Every cotangent is mapped, and so is every tangent that comes out.
     let num_cts = op.bwd.inputs.len() - op.num_known;
     let into = [flags(known), vec![true; num_cts]].concat();
-    let mut moving = flags(tangents).into_iter();
+    let mut mapped_tangents = flags(tangents).into_iter();
     let args: Vec<bool> = op
         .bwd
         .output_types()
-        .map(|ty| !ty.dtype.is_inexact() || moving.next().expect("one a float"))
+        .map(|ty| !ty.dtype.is_inexact() || mapped_tangents.next().expect("one a float"))
         .collect();
     let bwd = batch_bwd(&op.bwd, &into, &args, context, at);
     let (programs, shared) = with_captures(vec![bwd]);
