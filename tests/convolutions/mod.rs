@@ -75,9 +75,20 @@ pub fn nhwc(strides: [usize; 2], padding: [(i64, i64); 2]) -> ConvDims {
     }
 }
 
-/// A convolution and both of its gradients, as one Program.
+/// A convolution in f32 and both of its gradients, as one Program.
 #[track_caller]
 pub fn with_gradients(dims: ConvDims, image: &[usize], kernel: &[usize]) -> Program {
+    with_gradients_in(DType::F32, dims, image, kernel)
+}
+
+/// A convolution and both of its gradients, as one Program.
+#[track_caller]
+pub fn with_gradients_in(
+    dtype: DType,
+    dims: ConvDims,
+    image: &[usize],
+    kernel: &[usize],
+) -> Program {
     let f = move |(x, w): (Tensor, Tensor)| {
         let loss = |(x, w): (Tensor, Tensor)| {
             let y = conv_general(x, w, dims.clone());
@@ -85,7 +96,7 @@ pub fn with_gradients(dims: ConvDims, image: &[usize], kernel: &[usize]) -> Prog
         };
         (conv_general(x, w, dims.clone()), grad(loss)((x, w)))
     };
-    let zeros = |shape: &[usize]| Array::zeros(shape, DType::F32);
+    let zeros = |shape: &[usize]| Array::zeros(shape, dtype);
     make_program(f, &(zeros(image), zeros(kernel))).unwrap()
 }
 

@@ -6,7 +6,9 @@ use podracer::trace::ops::{ConvOptions, Padding, conv_general, conv2d};
 use podracer::{Array, DType, Mode, Program, Tensor, eval_shape, grad, make_program, vjp};
 use smallvec::smallvec;
 
-use crate::convolutions::{NONE, nhwc, numbers, same_within, with_gradients};
+use crate::convolutions::{
+    NONE, f32s, nhwc, numbers, same_within, with_gradients, with_gradients_in,
+};
 use crate::{run_call, runtime, text, zeros};
 
 /// The number of convolutions of a Program that are computed by tiles.
@@ -112,6 +114,59 @@ fn convolutions_of_integers_are_exact() {
         for (got, expected) in run(Mode::Jit).iter().zip(&run(Mode::Interpret)) {
             let (got, expected) = (got.to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap());
             assert!(got == expected);
+        }
+    }
+}
+
+/// Errors, against f64 and relative to the largest element, are a small multiple of those by
+/// definition.
+#[test]
+fn rounding_errors_are_small() {
+    let cases = [
+        ([32, 84, 84, 4], [8, 8, 4, 32], [4, 4]),
+        ([32, 20, 20, 32], [4, 4, 32, 64], [2, 2]),
+        ([32, 9, 9, 64], [3, 3, 64, 64], [1, 1]),
+    ];
+    for (image, kernel, strides) in cases {
+        let inputs = [(&image, 3), (&kernel, 4)]
+            .map(|(shape, seed)| Array::from(numbers(&f32s(shape), seed)).to_vec::<f32>().unwrap());
+        let run = |dtype: DType, precision| {
+            let program = with_gradients_in(
+                dtype,
+                ConvDims { precision, ..nhwc(strides, NONE) },
+                &image,
+                &kernel,
+            );
+            let inputs: Vec<Array> = [&image, &kernel]
+                .into_iter()
+                .zip(&inputs)
+                .map(|(shape, values)| match dtype {
+                    DType::F64 => {
+                        let values: Vec<f64> = values.iter().map(|&x| f64::from(x)).collect();
+                        Array::new(*shape, &values).unwrap()
+                    }
+                    _ => Array::new(*shape, values).unwrap(),
+                })
+                .collect();
+            let outputs = run_program(&program, &inputs, Mode::Jit).unwrap();
+            outputs.iter().map(|y| y.to_literal().unwrap().to_f64_vec()).collect::<Vec<_>>()
+        };
+        let exact = run(DType::F64, Precision::Default);
+        let error = |precision| -> Vec<f64> {
+            run(DType::F32, precision)
+                .iter()
+                .zip(&exact)
+                .map(|(got, exact)| {
+                    let largest = exact.iter().fold(0f64, |a, x| a.max(x.abs()));
+                    let pairs = got.iter().zip(exact);
+                    pairs.map(|(a, b)| (a - b).abs()).fold(0f64, f64::max) / largest
+                })
+                .collect()
+        };
+        let (tiles, definition) = (error(Precision::Default), error(Precision::Highest));
+        for (tiles, definition) in tiles.iter().zip(&definition) {
+            println!("{kernel:?}: {tiles:.1e} by tiles, {definition:.1e} by definition");
+            assert!(*tiles < 8.0 * definition, "{tiles} {definition}");
         }
     }
 }

@@ -7,9 +7,8 @@
 //! 16 multiplications in place of 36. Both gradients have the transposed transforms around the same
 //! products.
 //!
-//! The transforms add, subtract and halve, so rounding errors are a small multiple of those by
-//! definition, and convolutions of small integers stay exact. An infinite value or NaN makes other
-//! places of its tile NaN.
+//! The transforms add, subtract and halve, so convolutions of small integers stay exact. An infinite
+//! value or NaN makes other places of its tile NaN.
 
 mod filter;
 mod images;
