@@ -78,6 +78,15 @@ fn highest_precision_has_no_tiles() {
     same_within(&program, 1e-5);
 }
 
+/// Large images and kernels would need much memory for their transforms.
+#[test]
+fn large_tensors_are_computed_by_definition() {
+    let program = with_gradients(nhwc([1, 1], NONE), &[2, 130, 130, 64], &[3, 3, 64, 16]);
+    assert_eq!(by_tiles(&program), 0);
+    let program = with_gradients(nhwc([1, 1], NONE), &[8, 9, 9, 272], &[3, 3, 272, 256]);
+    assert_eq!(by_tiles(&program), 0);
+}
+
 #[test]
 fn few_tiles_are_computed_by_definition() {
     let program = with_gradients(nhwc([1, 1], NONE), &[3, 9, 9, 64], &[3, 3, 64, 64]);
@@ -118,8 +127,7 @@ fn convolutions_of_integers_are_exact() {
     }
 }
 
-/// Errors, against f64 and relative to the largest element, are a small multiple of those by
-/// definition.
+/// Errors against f64, relative to the largest element, are no larger than by definition.
 #[test]
 fn rounding_errors_are_small() {
     let cases = [
@@ -166,7 +174,7 @@ fn rounding_errors_are_small() {
         let (tiles, definition) = (error(Precision::Default), error(Precision::Highest));
         for (tiles, definition) in tiles.iter().zip(&definition) {
             println!("{kernel:?}: {tiles:.1e} by tiles, {definition:.1e} by definition");
-            assert!(*tiles < 8.0 * definition, "{tiles} {definition}");
+            assert!(*tiles < 1.5 * definition, "{tiles} {definition}");
         }
     }
 }
@@ -264,6 +272,8 @@ fn wrong_calls_are_errors() {
         &right.replacen("0, 0, 1, 0, 0, 1, 4", "0, 0, 2, 0, 0, 1, 4", 1),
         &right.replacen("0, 0, 1, 0, 0, 1, 4", "0, 0, 1, 1, 0, 1, 4", 1),
         &right.replacen("1, 16, 16, 2", "2, 8, 8, 2", 1),
+        // An output that reaches beyond the padding.
+        &right.replace("10, 3, 8", "10, 3, 12"),
         // Bytes that are not there, and bytes by definition.
         &right.replacen("0, 0, 1, 0, 0, 1, 4", "0, 0, 1, 0, 1065353216, 1, 4", 1),
         &right.replacen("0, 0, 1, 0, 0, 1, 4", "0, 0, 0, 0, 1065353216, 1, 4", 1),

@@ -3,7 +3,8 @@
 //! [`Problem::of`] finds the convolution of a neural network in the operation: the forward pass, or
 //! one of its two gradients, which the transposition of a convolution writes as convolutions of
 //! other forms. The emitter then writes a call of [`Convolution`], which runs oneDNN's primitive for
-//! it. [`Matmul`] is the product of large matrices, of the dense layers of such networks. All else
+//! it or, with fewer multiplications, oneDNN's products of matrices between Winograd's transforms
+//! (`docs/decisions/0023-winograd-convolutions.md`). [`Matmul`] is the product of large matrices, of the dense layers of such networks. All else
 //! stays the compiler's. The measurements are in
 //! `docs/decisions/0016-convolutions-by-onednn.md`.
 //!
@@ -34,7 +35,7 @@ pub(in crate::lower) use self::problem::{Algorithm, Epilogue, Kind, Problem};
 use super::{Call, Kernel, KernelError};
 use crate::error::Result;
 use crate::native::{Lock, Settings};
-use crate::trace::op::ConvDims;
+use crate::trace::op::{ConvDims, Precision};
 use crate::trace::types::{DType, TensorType};
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();
@@ -63,13 +64,21 @@ pub(in crate::lower) fn by_onednn(
     rhs: &TensorType,
     threads: usize,
 ) -> Option<Problem> {
-    let problem = Problem::of(dims, lhs, rhs, threads)?;
+    let direct = Problem::of(dims, lhs, rhs, threads)?;
     let is_fast = |problem: &Problem| plan(problem).is_ok_and(|plan| plan.is_fast());
-    if is_fast(&problem) {
-        return Some(problem);
+    let parts = match dims.precision {
+        Precision::Highest => None,
+        Precision::Default | Precision::High => {
+            winograd::parts(&direct, direct.busy_threads(threads))
+        }
+    };
+    if let Some(parts) = parts {
+        let tiled = Problem { algorithm: Algorithm::Winograd, parts, ..direct.clone() };
+        if is_fast(&tiled) {
+            return Some(tiled);
+        }
     }
-    let direct = problem.by_definition(threads);
-    (problem.algorithm != direct.algorithm && is_fast(&direct)).then_some(direct)
+    is_fast(&direct).then_some(direct)
 }
 
 fn library() -> Result<&'static Library, String> {

@@ -1,10 +1,9 @@
-//! Convolutions as oneDNN knows them.
+//! Convolutions in the terms of a neural network's forward pass, as oneDNN has them.
 
 use smallvec::{SmallVec, smallvec};
 
-use super::winograd;
 use crate::trace::check::infer_conv;
-use crate::trace::op::{Axes, ConvDims, Precision};
+use crate::trace::op::{Axes, ConvDims};
 use crate::trace::types::{DType, TensorType};
 
 /// The tensor that a convolution computes from the other two.
@@ -23,7 +22,7 @@ pub(in crate::lower) enum Kind {
 pub(in crate::lower) enum Algorithm {
     /// By definition, by oneDNN's primitive of convolutions.
     Direct,
-    /// By [tiles](winograd), around oneDNN's products of matrices.
+    /// By Winograd's minimal filtering of tiles, around oneDNN's products of matrices.
     Winograd,
 }
 
@@ -163,23 +162,12 @@ impl Problem {
             return None;
         }
         problem.parts = problem.number_of_parts(threads);
-        if dims.precision != Precision::Highest {
-            problem = problem.by_tiles(threads).unwrap_or(problem);
-        }
         Some(problem)
     }
 
-    /// The same by [`Algorithm::Winograd`], if it has such a form.
-    fn by_tiles(&self, threads: usize) -> Option<Problem> {
-        let busy = (self.operations() / PART).clamp(1, threads);
-        let parts = winograd::parts(self, busy)?;
-        Some(Problem { algorithm: Algorithm::Winograd, parts, ..self.clone() })
-    }
-
-    /// The same by [`Algorithm::Direct`].
-    pub fn by_definition(&self, threads: usize) -> Problem {
-        let parts = self.number_of_parts(threads);
-        Problem { algorithm: Algorithm::Direct, parts, ..self.clone() }
+    /// Threads of which each has enough to compute.
+    pub fn busy_threads(&self, threads: usize) -> usize {
+        (self.operations() / PART).clamp(1, threads)
     }
 
     /// The number of parts for this many threads: each part's images fit the cache, and each thread
@@ -193,7 +181,7 @@ impl Problem {
             let weights: usize = self.weights_sizes().iter().product();
             parts = parts.min(elements.div_ceil(weights));
         }
-        let busy = (self.operations() / PART).clamp(1, threads);
+        let busy = self.busy_threads(threads);
         // A multiple of the threads, so that all of them end at about the same time.
         parts.next_multiple_of(busy).min(self.batch)
     }
@@ -300,7 +288,11 @@ impl Problem {
         };
         let byte_scale = match (scale, algorithm, kind) {
             (0, _, _) => None,
-            (bits, Algorithm::Winograd, Kind::Forward | Kind::BackwardWeights) => Some(bits as u32),
+            (bits, Algorithm::Winograd, Kind::Forward | Kind::BackwardWeights)
+                if f32::from_bits(bits as u32).is_normal() =>
+            {
+                Some(bits as u32)
+            }
             _ => return Err(wrong()),
         };
         let (windows, strides) = rest.split_at(7 * spatial);

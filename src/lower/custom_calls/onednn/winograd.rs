@@ -23,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 use bytemuck::Pod;
 
 use self::filter::{filter, filter_transposed};
-use self::images::{After, Pixel, Transforms};
+use self::images::{OutputEpilogue, Pixel, Transforms};
 use self::tiling::Tiling;
 use self::vector::Level;
 use super::library::{Handle, Library, Primitive, Tensor, role};
@@ -32,7 +32,8 @@ use super::problem::{Epilogue, Kind, Problem};
 use super::scratch::Scratch;
 use crate::trace::types::DType;
 
-/// Fewest tiles of a batch for which the transform of the kernel pays.
+/// Fewest tiles of a batch, since the transform of the kernel takes as long for few of them. The number
+/// is a choice; 8 images of the smallest layer of the Nature network have 72.
 const MIN_TILES: usize = 64;
 
 /// Number of parts of the batch, each for one thread, if the convolution has this form and enough
@@ -44,9 +45,9 @@ pub(super) fn parts(problem: &Problem, threads: usize) -> Option<usize> {
         return None;
     }
     let most = match tiling.kind {
-        // In case that a thread has other work as well.
+        // They balance the load if a thread has other work as well.
         Kind::Forward | Kind::BackwardData => 2 * threads,
-        // Each part has a gradient of its own.
+        // Each part needs memory for its own gradient.
         Kind::BackwardWeights => threads,
     };
     let parts = (problem.batch / tiling.images_in_cache()).clamp(1, most);
@@ -55,7 +56,7 @@ pub(super) fn parts(problem: &Problem, threads: usize) -> Option<usize> {
 
 /// A convolution by tiles, ready to run.
 pub(super) struct Plan {
-    /// The transforms of a block, of its tiles together.
+    /// The transforms of a block of images.
     transforms: Transforms,
     /// Images of a part, except the last.
     images: usize,
@@ -131,12 +132,15 @@ impl Plan {
     ) -> Result<(), String> {
         match self.transforms.tiling.kind {
             Kind::Forward => {
-                let after = After { bias, relu: problem.epilogue == Epilogue::BiasRelu };
-                self.forward(first, second, after, result, parallel)
+                let epilogue =
+                    OutputEpilogue { bias, relu: problem.epilogue == Epilogue::BiasRelu };
+                self.forward(first, second, epilogue, result, parallel)
             }
             Kind::BackwardData => {
-                let destination = bytemuck::try_cast_slice(first)
-                    .map_err(|_| format!("a gradient of bytes in {problem:?}"))?;
+                if size_of::<P>() != size_of::<f32>() {
+                    return Err(format!("a gradient of bytes in {problem:?}"));
+                }
+                let destination = bytemuck::cast_slice(first);
                 self.backward_data(destination, second, result, parallel)
             }
             Kind::BackwardWeights => self.backward_weights(first, second, result, parallel),
@@ -175,7 +179,7 @@ impl Plan {
         &self,
         source: &[P],
         kernel: &[f32],
-        after: After<'_>,
+        epilogue: OutputEpilogue<'_>,
         result: &mut [f32],
         parallel: Parallel<'_>,
     ) -> Result<(), String> {
@@ -199,7 +203,7 @@ impl Plan {
                 for (image, (_, first)) in
                     result.chunks_mut(result_len).zip(self.firsts(self.block))
                 {
-                    transforms.output(products, after, image, first);
+                    transforms.output(products, epilogue, image, first);
                 }
             }
             Ok(())
@@ -264,7 +268,7 @@ impl Plan {
             for start in (part * self.images..end).step_by(self.block) {
                 let count = self.block.min(end - start);
                 if count < self.block {
-                    // The product includes the rows of no image.
+                    // The product also sums the rows that have no image.
                     inputs.fill(0.0);
                     products.fill(0.0);
                 }

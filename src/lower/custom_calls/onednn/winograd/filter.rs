@@ -22,14 +22,14 @@ pub fn filter(tiling: &Tiling, level: Level, kernel: &[f32], transposed: bool, t
 unsafe fn by_features<V: Vector>(tiling: &Tiling, kernel: &[f32], to: &mut [f32]) {
     let (features, stride) = (tiling.features, tiling.kernel_strides[0]);
     let lanes: [usize; LANES] = std::array::from_fn(|lane| lane * stride);
-    let near = stride == 1;
+    let contiguous = stride == 1;
     for depth in 0..tiling.depth() {
         let start = tiling.kernel_place(depth);
         for at in (0..features).step_by(V::LEN) {
             // SAFETY: features are whole vectors, and the caller checked the lengths.
             unsafe {
                 let to = to.as_mut_ptr().add(depth * features + at);
-                transform::<V>(tiling, &kernel[start + at * stride..], &lanes, near, to);
+                transform::<V>(tiling, &kernel[start + at * stride..], &lanes, contiguous, to);
             }
         }
     }
@@ -43,26 +43,26 @@ unsafe fn by_depth<V: Vector>(tiling: &Tiling, kernel: &[f32], to: &mut [f32]) {
             std::array::from_fn(|lane| tiling.kernel_place(at + lane.min(V::LEN - 1)));
         let least = places.into_iter().fold(usize::MAX, usize::min);
         let lanes = places.map(|place| place - least);
-        let near = (0..V::LEN).all(|lane| lanes[lane] == lane);
+        let contiguous = (0..V::LEN).all(|lane| lanes[lane] == lane);
         for feature in 0..tiling.features {
             // SAFETY: the depth is of whole vectors, and the caller checked the lengths.
             unsafe {
                 let to = to.as_mut_ptr().add(feature * tiling.depth() + at);
                 let kernel = &kernel[least + feature * stride..];
-                transform::<V>(tiling, kernel, &lanes, near, to);
+                transform::<V>(tiling, kernel, &lanes, contiguous, to);
             }
         }
     }
 }
 
-/// The transform of one vector, of elements at `lanes` from the start: neighbors if they are `near`.
+/// The transform of one vector, whose elements are at the offsets `lanes`.
 #[inline(always)]
 unsafe fn transform<V: Vector>(
     tiling: &Tiling,
     kernel: &[f32],
 
     lanes: &[usize; LANES],
-    near: bool,
+    contiguous: bool,
     to: *mut f32,
 ) {
     let taps = tiling.taps();
@@ -73,7 +73,7 @@ unsafe fn transform<V: Vector>(
             for (j, g) in row.iter_mut().enumerate().take(taps) {
                 let from = &kernel[tiling.tap([i, j])..];
                 let mut gathered = [0.0; LANES];
-                let from = if near {
+                let from = if contiguous {
                     &from[..V::LEN]
                 } else {
                     for (value, &lane) in gathered.iter_mut().zip(lanes).take(V::LEN) {
@@ -96,8 +96,8 @@ unsafe fn transform<V: Vector>(
     }
 }
 
-/// The transposed transform of a sum: the gradient of a kernel, from those of its transform that the
-/// parts of a batch have.
+/// The gradient of a kernel: adds the gradients of its transform that the parts of a batch have, in
+/// order, and applies the transposed transform.
 pub fn filter_transposed(tiling: &Tiling, level: Level, parts: &[&[f32]], kernel: &mut [f32]) {
     assert!(kernel.len() >= tiling.kernel_span());
     assert!(parts.iter().all(|part| part.len() == tiling.filter_len()));

@@ -49,9 +49,9 @@ impl Pixel for u8 {
     }
 }
 
-/// What follows the output transform.
+/// Bias and ReLU after the output transform.
 #[derive(Clone, Copy)]
-pub struct After<'a> {
+pub struct OutputEpilogue<'a> {
     pub bias: Option<&'a [f32]>,
     pub relu: bool,
 }
@@ -63,7 +63,7 @@ impl Transforms {
         assert!(first + self.tiling.tile_count() <= self.rows);
     }
 
-    /// The input transform of an image `[height, width, channels]`; the `next` image is read after it.
+    /// The input transform of an image `[height, width, channels]`; the `next` image is prefetched.
     pub fn input<P: Pixel>(&self, image: &[P], next: &[P], to: &mut [f32], first: usize) {
         self.check(first, [image.len(), self.tiling.source_len()], [to.len(), self.tiling.depth()]);
         // SAFETY: the lengths were checked, and the level is one of the processor's.
@@ -79,20 +79,26 @@ impl Transforms {
     }
 
     /// The output transform to an image `[height, width, features]`.
-    pub fn output(&self, from: &[f32], after: After<'_>, image: &mut [f32], first: usize) {
+    pub fn output(
+        &self,
+        from: &[f32],
+        epilogue: OutputEpilogue<'_>,
+        image: &mut [f32],
+        first: usize,
+    ) {
         let sizes = [from.len(), self.tiling.features];
         self.check(first, [image.len(), self.tiling.destination_len()], sizes);
-        assert!(after.bias.is_none_or(|bias| bias.len() == self.tiling.features));
+        assert!(epilogue.bias.is_none_or(|bias| bias.len() == self.tiling.features));
         // SAFETY: as above.
         unsafe {
             match self.tiling.outputs {
-                2 => with_vectors!(self.level, output_of_2(self, from, after, image, first)),
-                _ => with_vectors!(self.level, output_of_3(self, from, after, image, first)),
+                2 => with_vectors!(self.level, output_of_2(self, from, epilogue, image, first)),
+                _ => with_vectors!(self.level, output_of_3(self, from, epilogue, image, first)),
             }
         }
     }
 
-    /// The transposed output transform of the gradient of an image; the `next` one is read after it.
+    /// The transposed output transform of the gradient of an image; the `next` one is prefetched.
     pub fn output_transposed(&self, image: &[f32], next: &[f32], to: &mut [f32], first: usize) {
         let sizes = [to.len(), self.tiling.features];
         self.check(first, [image.len(), self.tiling.destination_len()], sizes);
@@ -205,13 +211,13 @@ unsafe fn input_transposed<V: Vector>(
 unsafe fn output_of_2<V: Vector>(
     transforms: &Transforms,
     from: &[f32],
-    after: After<'_>,
+    epilogue: OutputEpilogue<'_>,
     image: &mut [f32],
     first: usize,
 ) {
     // SAFETY: the caller's.
     unsafe {
-        output::<V, 2>(transforms, from, after, image, first, |m| {
+        output::<V, 2>(transforms, from, epilogue, image, first, |m| {
             let (sum, difference) = (m[1].add(m[2]), m[1].sub(m[2]));
             [m[0].add(sum), difference.sub(m[3]), m[0], m[0]]
         })
@@ -222,25 +228,25 @@ unsafe fn output_of_2<V: Vector>(
 unsafe fn output_of_3<V: Vector>(
     transforms: &Transforms,
     from: &[f32],
-    after: After<'_>,
+    epilogue: OutputEpilogue<'_>,
     image: &mut [f32],
     first: usize,
 ) {
     // SAFETY: the caller's.
     unsafe {
-        output::<V, 3>(transforms, from, after, image, first, |m| {
+        output::<V, 3>(transforms, from, epilogue, image, first, |m| {
             let (sum, difference) = (m[1].add(m[2]), m[1].sub(m[2]));
             [m[0].add(sum), difference, sum.sub(m[3]), m[0]]
         })
     }
 }
 
-/// The output transform by one of an axis, whose first `OUTPUTS` results are used.
+/// Applies the one-dimensional output transform `axis`, to `OUTPUTS` elements, along both axes.
 #[inline(always)]
 unsafe fn output<V: Vector, const OUTPUTS: usize>(
     transforms: &Transforms,
     from: &[f32],
-    after: After<'_>,
+    epilogue: OutputEpilogue<'_>,
     image: &mut [f32],
     first: usize,
     axis: impl Fn([V; 4]) -> [V; 4],
@@ -255,7 +261,7 @@ unsafe fn output<V: Vector, const OUTPUTS: usize>(
                 let from = from.as_ptr().add(row * features + at);
                 let x = load_square::<V>(from, transforms.rows * features);
                 let y = both_axes(x, &axis);
-                let bias = match after.bias {
+                let bias = match epilogue.bias {
                     Some(bias) => V::load(bias.as_ptr().add(at)),
                     None => V::splat(0.0),
                 };
@@ -263,7 +269,7 @@ unsafe fn output<V: Vector, const OUTPUTS: usize>(
                     for (y, place) in y.into_iter().zip(places) {
                         if let Some(place) = place {
                             let sum = y.add(bias);
-                            let sum = if after.relu { sum.relu() } else { sum };
+                            let sum = if epilogue.relu { sum.relu() } else { sum };
                             sum.store(image.as_mut_ptr().add(place + at));
                         }
                     }
@@ -306,7 +312,7 @@ unsafe fn gradient_of_3<V: Vector>(
     }
 }
 
-/// The transposed output transform by one of an axis, which uses `OUTPUTS` values.
+/// Applies the transposed output transform `axis`, of `OUTPUTS` elements, along both axes.
 #[inline(always)]
 unsafe fn output_transposed<V: Vector, const OUTPUTS: usize>(
     transforms: &Transforms,

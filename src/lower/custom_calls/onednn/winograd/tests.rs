@@ -2,7 +2,7 @@ use smallvec::SmallVec;
 
 use super::super::problem::{Algorithm, Epilogue, Kind, Problem, Window};
 use super::filter::{filter, filter_transposed};
-use super::images::{After, Transforms};
+use super::images::{OutputEpilogue, Transforms};
 use super::tiling::Tiling;
 use super::vector::Level;
 use crate::trace::types::DType;
@@ -15,7 +15,7 @@ fn levels() -> Vec<Level> {
         (Level::Avx512, is_x86_feature_detected!("avx512f")),
     ];
     #[cfg(not(target_arch = "x86_64"))]
-    let all = [];
+    let all: [(Level, bool); 0] = [];
     all.into_iter().filter_map(|(level, present)| present.then_some(level)).collect()
 }
 
@@ -63,9 +63,12 @@ fn all(tiling: Tiling, level: Level) -> Vec<f32> {
     transforms.input(&bytes, &[7; 100], &mut inputs, count);
     results.extend(inputs);
     let bias = numbers(tiling.features);
-    for after in [After { bias: None, relu: false }, After { bias: Some(&bias), relu: true }] {
+    for epilogue in [
+        OutputEpilogue { bias: None, relu: false },
+        OutputEpilogue { bias: Some(&bias), relu: true },
+    ] {
         let mut image = numbers(tiling.destination_len());
-        transforms.output(&destination, after, &mut image, count);
+        transforms.output(&destination, epilogue, &mut image, count);
         results.extend(image);
     }
     let mut kernel = numbers(tiling.kernel_span());
@@ -110,7 +113,12 @@ fn relu_of_special_values() {
             let bias = vec![value; tiling.features];
             let zeros = vec![-0.0; 16 * transforms.rows * tiling.features];
             let mut image = vec![9.0; tiling.destination_len()];
-            transforms.output(&zeros, After { bias: Some(&bias), relu: true }, &mut image, 0);
+            transforms.output(
+                &zeros,
+                OutputEpilogue { bias: Some(&bias), relu: true },
+                &mut image,
+                0,
+            );
             assert!(image.iter().all(|x| x.to_bits() == expected.to_bits()), "{level:?} {value}");
         }
     }

@@ -5,7 +5,10 @@ use super::vector::LANES;
 use crate::trace::types::DType;
 
 /// Bytes of a block's transformed tensors that fit the cache of a core.
-const CACHED: usize = 1 << 20;
+const CACHE_BYTES: usize = 1 << 20;
+/// The most bytes of the transformed tensors of one image, and of the transformed kernel: larger ones
+/// were not measured.
+const MAX_TRANSFORM_BYTES: usize = 4 << 20;
 
 /// A convolution in two dimensions that can be computed by tiles.
 ///
@@ -44,8 +47,15 @@ impl Tiling {
             let padded = w.low > 0 || w.high > 0;
             w.stride == stride && w.kernel == kernel && w.dilation == 1 && !(padded && stride > 1)
         });
+        // As in `Problem::of`: the windows end within the padded source, less than a stride before its
+        // end.
+        let fits = [y, x].iter().all(|w| {
+            let padded = w.low + w.source + w.high;
+            let end = (w.destination - 1) * w.stride + w.kernel;
+            end <= padded && padded < end + w.stride
+        });
         let taps = kernel / stride;
-        let supported = square && kernel.is_multiple_of(stride) && (2..=3).contains(&taps);
+        let supported = square && fits && kernel.is_multiple_of(stride) && (2..=3).contains(&taps);
         if !supported || problem.dtype != DType::F32 || problem.groups != 1 {
             return None;
         }
@@ -70,12 +80,16 @@ impl Tiling {
             _ => tiling,
         };
         let vectors = [tiling.segment(), tiling.features];
-        vectors.into_iter().all(|len| len.is_multiple_of(LANES)).then_some(tiling)
+        let whole = vectors.into_iter().all(|len| len.is_multiple_of(LANES));
+        (whole
+            && tiling.image_bytes() <= MAX_TRANSFORM_BYTES
+            && tiling.filter_bytes() <= MAX_TRANSFORM_BYTES)
+            .then_some(tiling)
     }
 
-    /// A forward pass with all padding, in which every window has an element of the source, as the
-    /// gradient of a smaller destination: it has fewer tiles. The gradients of convolutions with
-    /// stride 1 are written so.
+    /// A fully padded convolution (by the kernel's size less 1 on all sides) as the gradient of the
+    /// input of an unpadded one with the kernel flipped, which has fewer tiles. The gradients of the
+    /// input of unpadded convolutions with stride 1 are written in this form.
     fn as_gradient(self) -> Tiling {
         let [features, channels, rows, columns] = self.kernel_strides;
         Tiling {
@@ -128,8 +142,18 @@ impl Tiling {
 
     /// Images whose transformed tensors fit the cache together.
     pub fn images_in_cache(&self) -> usize {
+        (CACHE_BYTES / self.image_bytes()).max(1)
+    }
+
+    /// Bytes of the transformed tensors of an image.
+    fn image_bytes(&self) -> usize {
         let row = (self.depth() + self.features).saturating_mul(16 * size_of::<f32>());
-        (CACHED / self.tile_count().saturating_mul(row)).max(1)
+        self.tile_count().saturating_mul(row)
+    }
+
+    /// Bytes of the kernel's transform.
+    fn filter_bytes(&self) -> usize {
+        self.depth().saturating_mul(self.features).saturating_mul(16 * size_of::<f32>())
     }
 
     /// First row or column of a block, if the source has it.

@@ -24,16 +24,16 @@ pub const LANES: usize = 16;
 /// Bytes of a line of the cache.
 pub const LINE: usize = 64;
 
-/// Vectors that a processor has.
+/// Instruction set for vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// 16 numbers.
+    /// 16 lanes of f32.
     #[cfg(target_arch = "x86_64")]
     Avx512,
-    /// 8 numbers.
+    /// 8 lanes of f32.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// One number, for tests.
+    /// One element at a time, for tests.
     #[cfg_attr(not(test), allow(dead_code, reason = "it is slower than convolutions by oneDNN"))]
     Scalar,
 }
@@ -51,10 +51,10 @@ impl Level {
     }
 }
 
-/// Neighboring numbers.
+/// Vector of f32.
 ///
 /// # Safety
-/// Of every function: the processor has the instructions, and a pointer reaches `LEN` numbers.
+/// The processor has the instructions of the type, and pointers are valid for `LEN` elements.
 pub trait Vector: Copy {
     const LEN: usize;
     unsafe fn load(from: *const f32) -> Self;
@@ -244,7 +244,7 @@ pub fn prefetch<T>(soon: &[T]) {
 /// A matrix of 4 by 4 vectors.
 pub type Square<V> = [[V; 4]; 4];
 
-/// `f` of the rows, then of the columns.
+/// Applies a one-dimensional transform to the rows, then to the columns.
 #[inline(always)]
 pub unsafe fn both_axes<V: Vector>(x: Square<V>, f: impl Fn([V; 4]) -> [V; 4]) -> Square<V> {
     let rows = [f(x[0]), f(x[1]), f(x[2]), f(x[3])];
@@ -254,7 +254,7 @@ pub unsafe fn both_axes<V: Vector>(x: Square<V>, f: impl Fn([V; 4]) -> [V; 4]) -
     [row(0), row(1), row(2), row(3)]
 }
 
-/// Loads a vector of each of 16 matrices that are this far from each other.
+/// Loads a vector of each of 16 matrices; `matrix` is their distance in elements.
 #[inline(always)]
 pub unsafe fn load_square<V: Vector>(from: *const f32, matrix: usize) -> Square<V> {
     unsafe {
@@ -268,7 +268,7 @@ pub unsafe fn load_square<V: Vector>(from: *const f32, matrix: usize) -> Square<
     }
 }
 
-/// Stores a vector into each of 16 matrices that are this far from each other.
+/// Stores a vector into each of 16 matrices; `matrix` is their distance in elements.
 #[inline(always)]
 pub unsafe fn store_square<V: Vector>(x: Square<V>, to: *mut f32, matrix: usize) {
     for (i, row) in x.into_iter().enumerate() {
