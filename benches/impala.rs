@@ -70,9 +70,9 @@ fn main() -> Result<()> {
     let compiled = jit(network);
     let run = || compiled.call((parameters.clone(), images.clone()))?.hidden[0].w.wait();
     measure("network", run, &mut peer)?;
-    // Convolutions by definition instead of by tiles.
+    // Convolutions without Winograd's algorithm.
     let highest = |inputs| default_matmul_precision(Precision::Highest, || network(inputs));
     let compiled = jit(highest);
     let run = || compiled.call((parameters.clone(), images.clone()))?.hidden[0].w.wait();
-    measure("network by definition", run, &mut Peer::none())
+    measure("network with direct convolutions", run, &mut Peer::none())
 }

@@ -6,9 +6,9 @@
 //! step`. `scan` is four steps in one program; JAX takes 7 s for each step of it. `parts` are the
 //! parts of a step, each compiled alone, and their sum; `acting` are those of choosing actions for 8
 //! environments. `step` also prints the time of oneDNN's primitives in the step, as oneDNN measures it in
-//! a second process. Two rows are measured only when named: `torch`, the step beside PyTorch with
-//! channels-last images (`benches/peers/torch_ppo_atari.py`), and `bfloat16`, the step with layers that
-//! compute in bfloat16.
+//! a second process. Three rows are measured only when named: `torch`, the step beside PyTorch with
+//! channels-last images (`benches/peers/torch_ppo_atari.py`), `direct`, the step without Winograd's
+//! algorithm, and `bfloat16`, the step with layers that compute in bfloat16.
 //!
 //! On a machine shared with others, wall times depend on the other load: compare minimums and
 //! processor times.
@@ -196,12 +196,12 @@ where
     Ok(row.median())
 }
 
-/// A step whose convolutions are oneDNN's own, by definition instead of by tiles.
-fn step_by_definition(inputs: (State<Tensor>, Minibatch<Tensor>)) -> (State<Tensor>, Tensor) {
+/// A step whose convolutions are oneDNN's own, without Winograd's algorithm.
+fn direct_step(inputs: (State<Tensor>, Minibatch<Tensor>)) -> (State<Tensor>, Tensor) {
     default_matmul_precision(Precision::Highest, || step(inputs))
 }
 
-/// Prints the time of oneDNN's convolutions and products in a step by definition, without the library
+/// Prints the time of oneDNN's convolutions and products in a step with direct convolutions, without the library
 /// around them, and the ratio of the step's time, `ours`, to it.
 fn primitives(ours: f64) {
     let bench = std::env::current_exe().expect("the path of this program");
@@ -386,12 +386,18 @@ fn main() -> Result<()> {
     }
     // The process of `primitives`.
     if asked.iter().any(|x| x == "run") {
-        let compiled = jit(step_by_definition).named("ppo_atari_step");
+        let compiled = jit(direct_step).named("ppo_atari_step");
         steps("step, ms", &compiled, state.clone(), &batch, &mut Peer::none())?;
     }
-    if asked.iter().any(|x| x == "definition") {
-        let compiled = jit(step_by_definition).named("ppo_atari_step_by_definition");
-        steps("step by definition, ms", &compiled, state.clone(), &batch, &mut Peer::none())?;
+    if asked.iter().any(|x| x == "direct") {
+        let compiled = jit(direct_step).named("ppo_atari_direct_step");
+        steps(
+            "step with direct convolutions, ms",
+            &compiled,
+            state.clone(),
+            &batch,
+            &mut Peer::none(),
+        )?;
     }
     if asked.iter().any(|x| x == "bfloat16") {
         let compiled = jit(|inputs| step_in(DType::BF16, inputs)).named("ppo_atari_step_bf16");

@@ -3,7 +3,7 @@
 use podracer::jit::run_program;
 use podracer::trace::op::{ConvDims, Precision};
 use podracer::trace::ops::{ConvOptions, Padding, conv_general, conv2d};
-use podracer::{Array, DType, Mode, Program, Tensor, eval_shape, grad, make_program, vjp};
+use podracer::{Array, DType, Mode, Program, Tensor, eval_shape, grad, jit, make_program, vjp};
 use smallvec::smallvec;
 
 use crate::convolutions::{
@@ -11,17 +11,17 @@ use crate::convolutions::{
 };
 use crate::{run_call, runtime, text, zeros};
 
-/// The number of convolutions of a Program that are computed by tiles.
-fn by_tiles(program: &Program) -> usize {
+/// The number of convolutions of a Program that Winograd's algorithm computes.
+fn winograd_calls(program: &Program) -> usize {
     runtime();
     let text = text(program);
     let calls = text.split("problem = array<i64: ").skip(1);
     calls.filter(|numbers| numbers.split(", ").nth(2) == Some("1")).count()
 }
 
-/// Forms with the number of their three convolutions (itself and its gradients) that have tiles.
+/// Forms with the number of their three convolutions (itself and its gradients) that it computes.
 #[test]
-fn windows_of_two_and_three_strides() {
+fn kernels_of_two_and_three_strides() {
     let same = [(1, 1), (1, 1)];
     let cases = [
         // The Nature network.
@@ -48,7 +48,7 @@ fn windows_of_two_and_three_strides() {
     ];
     for (expected, image, kernel, strides, padding) in cases {
         let program = with_gradients(nhwc(strides, padding), &image, &kernel);
-        assert_eq!(by_tiles(&program), expected, "{image:?} {kernel:?} {padding:?}");
+        assert_eq!(winograd_calls(&program), expected, "{image:?} {kernel:?} {padding:?}");
         same_within(&program, 1e-5);
     }
 }
@@ -60,37 +60,37 @@ fn other_layouts_of_images_and_kernels() {
     dims.rhs_spec = smallvec![0, 1, 2, 3];
     dims.out_spec = smallvec![0, 1, 2, 3];
     let program = with_gradients(dims.clone(), &[10, 16, 9, 8], &[32, 16, 3, 3]);
-    assert_eq!(by_tiles(&program), 3);
+    assert_eq!(winograd_calls(&program), 3);
     same_within(&program, 1e-5);
     dims.lhs_spec = smallvec![3, 0, 2, 1];
     dims.rhs_spec = smallvec![1, 3, 2, 0];
     dims.out_spec = smallvec![2, 3, 1, 0];
     let program = with_gradients(dims, &[16, 9, 8, 10], &[3, 32, 3, 16]);
-    assert_eq!(by_tiles(&program), 3);
+    assert_eq!(winograd_calls(&program), 3);
     same_within(&program, 1e-5);
 }
 
 #[test]
-fn highest_precision_has_no_tiles() {
+fn highest_precision_is_direct() {
     let highest = ConvDims { precision: Precision::Highest, ..nhwc([1, 1], NONE) };
     let program = with_gradients(highest, &[8, 9, 9, 64], &[3, 3, 64, 64]);
-    assert_eq!(by_tiles(&program), 0);
+    assert_eq!(winograd_calls(&program), 0);
     same_within(&program, 1e-5);
 }
 
 /// Large images and kernels would need much memory for their transforms.
 #[test]
-fn large_tensors_are_computed_by_definition() {
+fn large_tensors_are_computed_directly() {
     let program = with_gradients(nhwc([1, 1], NONE), &[2, 130, 130, 64], &[3, 3, 64, 16]);
-    assert_eq!(by_tiles(&program), 0);
+    assert_eq!(winograd_calls(&program), 0);
     let program = with_gradients(nhwc([1, 1], NONE), &[8, 9, 9, 272], &[3, 3, 272, 256]);
-    assert_eq!(by_tiles(&program), 0);
+    assert_eq!(winograd_calls(&program), 0);
 }
 
 #[test]
-fn few_tiles_are_computed_by_definition() {
+fn few_tiles_are_computed_directly() {
     let program = with_gradients(nhwc([1, 1], NONE), &[3, 9, 9, 64], &[3, 3, 64, 64]);
-    assert_eq!(by_tiles(&program), 0);
+    assert_eq!(winograd_calls(&program), 0);
 }
 
 /// The transforms add, subtract and halve, which is exact for small integers.
@@ -111,7 +111,7 @@ fn convolutions_of_integers_are_exact() {
             &(zeros(&image), zeros(&kernel), Array::zeros(output.shape, output.dtype)),
         );
         let program = program.unwrap();
-        assert_eq!(by_tiles(&program), 3);
+        assert_eq!(winograd_calls(&program), 3);
         let inputs: Vec<Array> = (program.input_types().enumerate())
             .map(|(i, ty)| {
                 let values = Array::from(numbers(ty, 5 + i as u64)).to_vec::<f32>().unwrap();
@@ -127,7 +127,7 @@ fn convolutions_of_integers_are_exact() {
     }
 }
 
-/// Errors against f64, relative to the largest element, are no larger than by definition.
+/// Errors against f64, relative to the largest element, are no larger than those of direct convolutions.
 #[test]
 fn rounding_errors_are_small() {
     let cases = [
@@ -171,17 +171,17 @@ fn rounding_errors_are_small() {
                 })
                 .collect()
         };
-        let (tiles, definition) = (error(Precision::Default), error(Precision::Highest));
-        for (tiles, definition) in tiles.iter().zip(&definition) {
-            println!("{kernel:?}: {tiles:.1e} by tiles, {definition:.1e} by definition");
-            assert!(*tiles < 1.5 * definition, "{tiles} {definition}");
+        let (winograd, direct) = (error(Precision::Default), error(Precision::Highest));
+        for (winograd, direct) in winograd.iter().zip(&direct) {
+            println!("{kernel:?}: {winograd:.1e}, direct {direct:.1e}");
+            assert!(*winograd < 1.5 * direct, "{winograd} {direct}");
         }
     }
 }
 
 /// Layers with bias and ReLU, without padding, with some, and with all.
 #[test]
-fn a_layer_by_tiles() {
+fn layers() {
     for (stride, size, padding) in [
         (1, 3, Padding::Valid),
         (1, 3, Padding::Same),
@@ -198,7 +198,7 @@ fn a_layer_by_tiles() {
             &(zeros(&[17, 14, 12, 16]), zeros(&[size, size, 16, 32]), zeros(&[32])),
         );
         let program = program.unwrap();
-        assert_eq!(by_tiles(&program), 3, "{}", text(&program));
+        assert_eq!(winograd_calls(&program), 3, "{}", text(&program));
         same_within(&program, 1e-5);
     }
 }
@@ -218,7 +218,7 @@ fn images_of_bytes() {
         };
         let image = Array::zeros([13, 4, 40, 36], DType::U8);
         let program = make_program(f, &(image, zeros(&[8, 8, 4, 32]), zeros(&[32]))).unwrap();
-        assert_eq!(by_tiles(&program), 3, "{}", text(&program));
+        assert_eq!(winograd_calls(&program), 3, "{}", text(&program));
         let of_bytes = text(&program);
         let of_bytes = of_bytes.lines().filter(|line| {
             line.contains("@podracer.onednn") && line.contains(": (tensor<13x40x36x4xui8>")
@@ -252,9 +252,79 @@ fn images_of_other_integers_are_converted() {
     for dtype in [DType::I32, DType::U16, DType::I8] {
         let image = Array::zeros([13, 9, 9, 16], dtype);
         let program = make_program(f, &(image, zeros(&[3, 3, 16, 32]))).unwrap();
-        assert_eq!(by_tiles(&program), 1);
+        assert_eq!(winograd_calls(&program), 1);
         assert!(text(&program).contains("@podracer.onednn.3.2.conv.3(%"));
         assert!(text(&program).contains(": (tensor<13x9x9x16xf32>, tensor<3x3x16x32xf32>)"));
+    }
+}
+
+/// With a bias such a layer has more tiles than without: too many for Winograd's algorithm.
+#[test]
+fn a_large_layer_with_full_padding() {
+    let options = ConvOptions { stride: 1, padding: Padding::Explicit(vec![(2, 2), (2, 2)]) };
+    let layer = move |(x, w, b): (Tensor, Tensor, Tensor)| conv2d(x, w, &options) + b;
+    let arguments = (zeros(&[2, 89, 89, 16]), zeros(&[3, 3, 16, 16]), zeros(&[16]));
+    same_within(&make_program(layer, &arguments).unwrap(), 1e-5);
+}
+
+/// A convolution with its gradients: a layer for the tests of runs.
+fn values_and_gradients((x, w): (Tensor, Tensor)) -> (Tensor, (Tensor, Tensor)) {
+    let conv = |(x, w)| conv2d(x, w, &ConvOptions { stride: 1, padding: Padding::Same });
+    (conv((x, w)), grad(|arguments| conv(arguments).square().mean(..))((x, w)))
+}
+
+fn filled(shape: &[usize], seed: u64) -> Array {
+    Array::from(numbers(&f32s(shape), seed))
+}
+
+/// Every run gives the same bits, also when several threads run at once.
+#[test]
+fn runs_repeat_bit_for_bit() {
+    let arguments = || (filled(&[67, 15, 14, 16], 3), filled(&[3, 3, 16, 32], 4));
+    let program = make_program(values_and_gradients, &arguments()).unwrap();
+    assert_eq!(winograd_calls(&program), 3);
+    let compiled = jit(values_and_gradients);
+    let run = || {
+        let (y, (dx, dw)) = compiled.call(arguments()).unwrap();
+        [y, dx, dw].map(|array| {
+            let values = array.to_vec::<f32>().unwrap();
+            values.iter().map(|x| x.to_bits()).collect::<Vec<u32>>()
+        })
+    };
+    let first = run();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    assert!(run() == first);
+                }
+            });
+        }
+    });
+}
+
+/// All outputs whose window has the value are NaN or infinite; others are NaN only within a tile, which
+/// ends at most one pixel further with outputs of 2 by 2.
+#[test]
+fn nan_stays_near() {
+    for value in [f32::NAN, f32::INFINITY] {
+        let mut image = filled(&[9, 15, 14, 16], 3).to_vec::<f32>().unwrap();
+        let at = |image: usize, y: usize, x: usize| (image * 15 + y) * 14 + x;
+        image[at(5, 7, 6) * 16 + 3] = value;
+        let image = Array::new([9, 15, 14, 16], &image).unwrap();
+        let compiled = jit(values_and_gradients);
+        let (y, _) = compiled.call((image, filled(&[3, 3, 16, 32], 4))).unwrap();
+        let y = y.to_vec::<f32>().unwrap();
+        for (pixel, features) in y.chunks(32).enumerate() {
+            let (row, column) = (pixel / 14 % 15, pixel % 14);
+            let distance = row.abs_diff(7).max(column.abs_diff(6));
+            let same_image = pixel / (15 * 14) == 5;
+            if same_image && distance <= 1 {
+                assert!(features.iter().all(|x| !x.is_finite()), "{row} {column}");
+            } else if !same_image || distance > 2 {
+                assert!(features.iter().all(|x| x.is_finite()), "{row} {column}");
+            }
+        }
     }
 }
 
@@ -268,13 +338,13 @@ fn wrong_calls_are_errors() {
     let right = format!("0, 0, 1, 0, 0, 1, 4, 1, 16, 16, 2, {axis}, {axis}, 2304, 1, 16, 768, 256");
     run(&right).unwrap();
     for wrong in [
-        // Another algorithm, elements and groups that have no tiles, and an output that is too small.
+        // Another algorithm, elements and groups that it does not support, and an output that is too small.
         &right.replacen("0, 0, 1, 0, 0, 1, 4", "0, 0, 2, 0, 0, 1, 4", 1),
         &right.replacen("0, 0, 1, 0, 0, 1, 4", "0, 0, 1, 1, 0, 1, 4", 1),
         &right.replacen("1, 16, 16, 2", "2, 8, 8, 2", 1),
         // An output that reaches beyond the padding.
         &right.replace("10, 3, 8", "10, 3, 12"),
-        // Bytes that are not there, and bytes by definition.
+        // Bytes that are not there, and bytes of a direct convolution.
         &right.replacen("0, 0, 1, 0, 0, 1, 4", "0, 0, 1, 0, 1065353216, 1, 4", 1),
         &right.replacen("0, 0, 1, 0, 0, 1, 4", "0, 0, 0, 0, 1065353216, 1, 4", 1),
         &right.replace("10, 3, 8", "10, 3, 7"),

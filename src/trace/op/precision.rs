@@ -15,8 +15,7 @@ pub enum Precision {
     Default,
     /// In between: TF32 on NVIDIA GPUs, three products of `bf16` on TPUs.
     High,
-    /// Full `f32`: no TF32 on GPUs, six products of `bf16` on TPUs, convolutions by definition on
-    /// CPUs.
+    /// Full `f32`: no TF32 on GPUs, six products of `bf16` on TPUs, direct convolutions on CPUs.
     Highest,
 }
 

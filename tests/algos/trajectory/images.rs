@@ -94,7 +94,7 @@ fn qdagger_dqn_atari_follows_cleanrl() {
     let args = Args::from_flags([""; 0]).unwrap();
     type Input<T> = (TrainState<T>, Teacher<T>, SampledBatch<T>);
     // Some gradients are as small as Adam's epsilon, so its first step depends on their rounding errors:
-    // those of convolutions by definition are the recorded ones.
+    // those of direct convolutions are the recorded ones.
     let step = jit(|(train_state, teacher, batch): Input<Tensor>| {
         default_matmul_precision(Precision::Highest, || {
             gradient_step(train_state, &teacher, &batch, constant(0.7f32), &args).0

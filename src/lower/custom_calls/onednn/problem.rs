@@ -20,9 +20,9 @@ pub(in crate::lower) enum Kind {
 /// The way to compute a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::lower) enum Algorithm {
-    /// By definition, by oneDNN's primitive of convolutions.
+    /// oneDNN's primitive of convolutions.
     Direct,
-    /// By Winograd's minimal filtering of tiles, around oneDNN's products of matrices.
+    /// Winograd's minimal filtering, around oneDNN's products of matrices.
     Winograd,
 }
 

@@ -1,33 +1,32 @@
-//! Convolutions by Winograd's minimal filtering, with fewer multiplications than by definition.
+//! Convolutions by Winograd's minimal filtering, with fewer multiplications than direct ones.
 //!
-//! The source is cut into overlapping [tiles](Tiling) of 4 by 4 blocks. The transforms of a tile and
-//! of the kernel are multiplied element by element, and the products are summed over the channels: for
-//! each of the 16 elements a product of matrices, with a row for each tile. A transform of these sums
-//! gives 3 by 3 places of the destination for a window of two strides, or 2 by 2 for one of three:
-//! 16 multiplications in place of 36. Both gradients have the transposed transforms around the same
-//! products.
+//! The source is cut into overlapping [tiles](Tiling) of 4 by 4 blocks of pixels. The transforms of a
+//! tile and of the kernel are multiplied element by element, and the products are summed over the
+//! channels: for each of the 16 elements a product of matrices, with a row for each tile. A transform of
+//! these sums gives 3 by 3 pixels of the destination for a kernel of twice the stride, or 2 by 2 for
+//! one of three times the stride: 16 multiplications in place of 36. Both gradients have the transposed
+//! transforms around the same products.
 //!
 //! The transforms add, subtract and halve, so convolutions of small integers stay exact. An infinite
-//! value or NaN makes other places of its tile NaN.
+//! value or NaN makes other pixels of its tile NaN.
 
-mod filter;
 mod images;
+mod kernel;
 #[cfg(test)]
 mod tests;
 mod tiling;
 mod vector;
 
-use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
 use bytemuck::Pod;
 
-use self::filter::{filter, filter_transposed};
 use self::images::{OutputEpilogue, Pixel, Transforms};
+use self::kernel::{kernel_gradient, transform_kernel};
 use self::tiling::Tiling;
 use self::vector::Level;
 use super::library::{Handle, Library, Primitive, Tensor, role};
-use super::plan::{Parallel, Shared};
+use super::plan::Parallel;
 use super::problem::{Epilogue, Kind, Problem};
 use super::scratch::Scratch;
 use crate::trace::types::DType;
@@ -54,14 +53,14 @@ pub(super) fn parts(problem: &Problem, threads: usize) -> Option<usize> {
     Some(parts.next_multiple_of(threads).min(problem.batch))
 }
 
-/// A convolution by tiles, ready to run.
+/// A convolution, ready to run.
 pub(super) struct Plan {
-    /// The transforms of a block of images.
+    /// The transforms of a chunk of images.
     transforms: Transforms,
     /// Images of a part, except the last.
-    images: usize,
-    /// Images of a block of a part, except the last.
-    block: usize,
+    images_per_part: usize,
+    /// Images of a chunk of a part, which are computed together, except the last chunk's.
+    images_per_chunk: usize,
     /// 16 products of matrices, with the descriptors of their tensors.
     product: Primitive,
     lhs: Handle,
@@ -70,22 +69,20 @@ pub(super) struct Plan {
     fast: bool,
 }
 
-/// Transforms of the source and of the destination of a block.
-struct Memory([Scratch; 2]);
-
 impl Plan {
     pub fn new(library: &'static Library, problem: &Problem) -> Result<Plan, String> {
         let _guard = library.one_thread();
-        let unsuited = || format!("this processor has no convolution by tiles for {problem:?}");
+        let unsuited = || format!("Winograd's algorithm is not supported for {problem:?}");
         let tiling = Tiling::of(problem).ok_or_else(unsuited)?;
         let level = Level::of_processor().ok_or_else(unsuited)?;
-        let images = problem.batch.div_ceil(problem.parts);
-        // As equal as possible, since a smaller last block takes as long as the others.
-        let block = images.div_ceil(images.div_ceil(tiling.images_in_cache()));
+        let images_per_part = problem.batch.div_ceil(problem.parts);
+        // As equal as possible, since a smaller last chunk takes as long as the others.
+        let chunks = images_per_part.div_ceil(tiling.images_in_cache());
+        let images_per_chunk = images_per_part.div_ceil(chunks);
         let transforms = Transforms {
             tiling,
             level,
-            rows: block * tiling.tile_count(),
+            rows: images_per_chunk * tiling.tile_count(),
             byte_scale: problem.byte_scale.map_or(1.0, f32::from_bits),
         };
         let [rows, depth, features] =
@@ -105,12 +102,12 @@ impl Plan {
             Kind::Forward | Kind::BackwardData => by_rows(lhs)?,
         };
         let (rhs, result) = (by_rows(rhs)?, by_rows(result)?);
-        // The gradient of the kernel is a sum over the blocks.
+        // The gradient of the kernel is a sum over the chunks.
         let add = tiling.kind == Kind::BackwardWeights;
         let description = library.matmul([&lhs, &rhs, &result], add)?;
         let fast = !library.implementation(&description)?.starts_with("ref");
         let product = library.primitive(description)?;
-        Ok(Plan { transforms, images, block, product, lhs, rhs, result, fast })
+        Ok(Plan { transforms, images_per_part, images_per_chunk, product, lhs, rhs, result, fast })
     }
 
     /// Returns true if the library has code made for this processor.
@@ -147,30 +144,31 @@ impl Plan {
         }
     }
 
-    fn memory(&self) -> Memory {
-        let tiling = &self.transforms.tiling;
-        Memory([tiling.depth(), tiling.features].map(|width| Scratch::floats(self.len(width))))
+    /// Elements of the matrices of a chunk's source.
+    fn source_tiles_len(&self) -> usize {
+        16 * self.transforms.rows * self.transforms.tiling.depth()
     }
 
-    /// Elements of the matrices of a block that have this width.
-    fn len(&self, width: usize) -> usize {
-        16 * self.transforms.rows * width
+    /// Elements of the matrices of a chunk's destination.
+    fn destination_tiles_len(&self) -> usize {
+        16 * self.transforms.rows * self.transforms.tiling.features
     }
 
     /// The kernel's transform.
-    fn filter(&self, kernel: &[f32], transposed: bool) -> Scratch {
+    fn transformed_kernel(&self, kernel: &[f32], transposed: bool) -> Scratch {
         let tiling = &self.transforms.tiling;
-        let mut transform = Scratch::floats(tiling.filter_len());
-        let to = transform.as_floats(tiling.filter_len());
-        filter(tiling, self.transforms.level, kernel, transposed, to);
-        transform
+        let mut memory = Scratch::floats(tiling.kernel_transform_len());
+        let to = memory.as_floats(tiling.kernel_transform_len());
+        transform_kernel(tiling, self.transforms.level, kernel, transposed, to);
+        memory
     }
 
-    fn multiply(&self, lhs: &[f32], rhs: *mut c_void, result: &mut [f32]) -> Result<(), String> {
+    /// The 16 products of matrices; of slices that have the plan's lengths.
+    fn multiply(&self, lhs: &[f32], rhs: &[f32], result: &mut [f32]) -> Result<(), String> {
         let tensor = |role, desc, memory| Tensor { role, desc, memory };
         self.product.run_with_scratchpad(&[
             tensor(role::SOURCE, &self.lhs, lhs.as_ptr().cast_mut().cast()),
-            tensor(role::WEIGHTS, &self.rhs, rhs),
+            tensor(role::WEIGHTS, &self.rhs, rhs.as_ptr().cast_mut().cast()),
             tensor(role::DESTINATION, &self.result, result.as_mut_ptr().cast()),
         ])
     }
@@ -184,30 +182,20 @@ impl Plan {
         parallel: Parallel<'_>,
     ) -> Result<(), String> {
         let (transforms, tiling) = (&self.transforms, &self.transforms.tiling);
-        let filter = self.filter(kernel, false);
-        let filter = Shared::new(filter.as_ptr());
-        let [source_len, result_len] = [tiling.source_len(), tiling.destination_len()];
-        let parts = self.parts(result, result_len);
-        parallel(parts.len(), &|part| {
-            let mut result = parts[part].lock().unwrap_or_else(PoisonError::into_inner);
-            let mut memory = self.memory();
-            let [inputs, products] = memory.matrices(self);
-            for (block, result) in result.chunks_mut(self.block * result_len).enumerate() {
-                let images =
-                    Images::new(source, source_len, part * self.images + block * self.block);
-                for (image, first) in self.firsts(result.len() / result_len) {
-                    let (image, next) = images.get(image);
-                    transforms.input(image, next, inputs, first);
-                }
-                self.multiply(inputs, filter.get(), products)?;
-                for (image, (_, first)) in
-                    result.chunks_mut(result_len).zip(self.firsts(self.block))
-                {
-                    transforms.output(products, epilogue, image, first);
-                }
-            }
-            Ok(())
-        })
+        let mut kernel = self.transformed_kernel(kernel, false);
+        let pass = Pass {
+            plan: self,
+            kernel: kernel.as_floats(tiling.kernel_transform_len()),
+            lens: [tiling.source_len(), tiling.destination_len()],
+            tiles_lens: [self.source_tiles_len(), self.destination_tiles_len()],
+            before: |image: &[P], next: &[P], to: &mut [f32], first| {
+                transforms.input(image, next, to, first);
+            },
+            after: |from: &[f32], image: &mut [f32], first| {
+                transforms.output(from, epilogue, image, first);
+            },
+        };
+        pass.run(source, result, parallel)
     }
 
     fn backward_data(
@@ -218,30 +206,20 @@ impl Plan {
         parallel: Parallel<'_>,
     ) -> Result<(), String> {
         let (transforms, tiling) = (&self.transforms, &self.transforms.tiling);
-        let filter = self.filter(kernel, true);
-        let filter = Shared::new(filter.as_ptr());
-        let [result_len, destination_len] = [tiling.source_len(), tiling.destination_len()];
-        let parts = self.parts(result, result_len);
-        parallel(parts.len(), &|part| {
-            let mut result = parts[part].lock().unwrap_or_else(PoisonError::into_inner);
-            let mut memory = self.memory();
-            let [inputs, products] = memory.matrices(self);
-            for (block, result) in result.chunks_mut(self.block * result_len).enumerate() {
-                let first_image = part * self.images + block * self.block;
-                let images = Images::new(destination, destination_len, first_image);
-                for (image, first) in self.firsts(result.len() / result_len) {
-                    let (image, next) = images.get(image);
-                    transforms.output_transposed(image, next, products, first);
-                }
-                self.multiply(products, filter.get(), inputs)?;
-                for (image, (_, first)) in
-                    result.chunks_mut(result_len).zip(self.firsts(self.block))
-                {
-                    transforms.input_transposed(inputs, image, first);
-                }
-            }
-            Ok(())
-        })
+        let mut kernel = self.transformed_kernel(kernel, true);
+        let pass = Pass {
+            plan: self,
+            kernel: kernel.as_floats(tiling.kernel_transform_len()),
+            lens: [tiling.destination_len(), tiling.source_len()],
+            tiles_lens: [self.destination_tiles_len(), self.source_tiles_len()],
+            before: |image: &[f32], next: &[f32], to: &mut [f32], first| {
+                transforms.output_transposed(image, next, to, first);
+            },
+            after: |from: &[f32], image: &mut [f32], first| {
+                transforms.input_transposed(from, image, first);
+            },
+        };
+        pass.run(destination, result, parallel)
     }
 
     /// The gradient of the kernel: that of its transform for each part, then the transposed transform
@@ -256,79 +234,94 @@ impl Plan {
         let (transforms, tiling) = (&self.transforms, &self.transforms.tiling);
         let [source_len, destination_len] = [tiling.source_len(), tiling.destination_len()];
         let batch = source.len() / source_len;
-        let new = || Mutex::new(Scratch::floats(tiling.filter_len()));
-        let sums: Vec<Mutex<Scratch>> = (0..batch.div_ceil(self.images)).map(|_| new()).collect();
-        parallel(sums.len(), &|part| {
+        let kernel_len = tiling.kernel_transform_len();
+        let parts = batch.div_ceil(self.images_per_part);
+        let sums: Vec<Mutex<Scratch>> =
+            (0..parts).map(|_| Mutex::new(Scratch::floats(kernel_len))).collect();
+        parallel(parts, &|part| {
             let mut sum = sums[part].lock().unwrap_or_else(PoisonError::into_inner);
-            let sum = sum.as_floats(tiling.filter_len());
+            let sum = sum.as_floats(kernel_len);
             sum.fill(0.0);
-            let mut memory = self.memory();
-            let [inputs, products] = memory.matrices(self);
-            let end = batch.min((part + 1) * self.images);
-            for start in (part * self.images..end).step_by(self.block) {
-                let count = self.block.min(end - start);
-                if count < self.block {
+            let lens = [self.source_tiles_len(), self.destination_tiles_len()];
+            let [mut source_memory, mut destination_memory] = lens.map(Scratch::floats);
+            let source_tiles = source_memory.as_floats(lens[0]);
+            let destination_tiles = destination_memory.as_floats(lens[1]);
+            let end = batch.min((part + 1) * self.images_per_part);
+            for start in (part * self.images_per_part..end).step_by(self.images_per_chunk) {
+                let count = self.images_per_chunk.min(end - start);
+                if count < self.images_per_chunk {
                     // The product also sums the rows that have no image.
-                    inputs.fill(0.0);
-                    products.fill(0.0);
+                    source_tiles.fill(0.0);
+                    destination_tiles.fill(0.0);
                 }
-                let sources = Images::new(source, source_len, start);
-                let destinations = Images::new(destination, destination_len, start);
-                for (image, first) in self.firsts(count) {
-                    let ((source, next), (gradient, next_gradient)) =
-                        (sources.get(image), destinations.get(image));
-                    transforms.input(source, next, inputs, first);
-                    transforms.output_transposed(gradient, next_gradient, products, first);
+                for image in 0..count {
+                    let first = image * tiling.tile_count();
+                    let (pixels, next) = image_and_next(source, source_len, start + image);
+                    transforms.input(pixels, next, source_tiles, first);
+                    let (gradient, next) =
+                        image_and_next(destination, destination_len, start + image);
+                    transforms.output_transposed(gradient, next, destination_tiles, first);
                 }
-                self.multiply(inputs, products.as_mut_ptr().cast(), sum)?;
+                self.multiply(source_tiles, destination_tiles, sum)?;
             }
             Ok(())
         })?;
         let mut sums: Vec<Scratch> = (sums.into_iter())
             .map(|sum| sum.into_inner().unwrap_or_else(PoisonError::into_inner))
             .collect();
-        let sums: Vec<&[f32]> =
-            sums.iter_mut().map(|sum| &*sum.as_floats(tiling.filter_len())).collect();
-        filter_transposed(tiling, transforms.level, &sums, result);
+        let sums: Vec<&[f32]> = sums.iter_mut().map(|sum| &*sum.as_floats(kernel_len)).collect();
+        kernel_gradient(tiling, transforms.level, &sums, result);
         Ok(())
     }
+}
 
-    /// The parts of a result that has this many elements per image, each for one thread.
-    fn parts<'t>(&self, result: &'t mut [f32], image: usize) -> Vec<Mutex<&'t mut [f32]>> {
-        result.chunks_mut(self.images * image).map(Mutex::new).collect()
-    }
+/// A pass from images to images, with the transformed kernel between a transform `before` and one
+/// `after`.
+struct Pass<'a, B, A> {
+    plan: &'a Plan,
+    kernel: &'a [f32],
+    /// Elements of an image that is read, and of one that is written.
+    lens: [usize; 2],
+    /// Elements of the matrices of a chunk of such images.
+    tiles_lens: [usize; 2],
+    before: B,
+    after: A,
+}
 
-    /// The numbers of a block's images, each with the first row of its tiles.
-    fn firsts(&self, count: usize) -> impl Iterator<Item = (usize, usize)> {
-        let tiles = self.transforms.tiling.tile_count();
-        (0..count).map(move |image| (image, image * tiles))
+impl<B, A> Pass<'_, B, A> {
+    fn run<P>(&self, images: &[P], result: &mut [f32], parallel: Parallel<'_>) -> Result<(), String>
+    where
+        P: Pixel,
+        B: Fn(&[P], &[P], &mut [f32], usize) + Sync,
+        A: Fn(&[f32], &mut [f32], usize) + Sync,
+    {
+        let &Plan { transforms, images_per_part, images_per_chunk, .. } = self.plan;
+        let ([image_len, result_len], tiles) = (self.lens, transforms.tiling.tile_count());
+        let parts: Vec<_> =
+            result.chunks_mut(images_per_part * result_len).map(Mutex::new).collect();
+        parallel(parts.len(), &|part| {
+            let mut result = parts[part].lock().unwrap_or_else(PoisonError::into_inner);
+            let [mut lhs_memory, mut product_memory] = self.tiles_lens.map(Scratch::floats);
+            let lhs = lhs_memory.as_floats(self.tiles_lens[0]);
+            let product = product_memory.as_floats(self.tiles_lens[1]);
+            for (chunk, result) in result.chunks_mut(images_per_chunk * result_len).enumerate() {
+                let start = part * images_per_part + chunk * images_per_chunk;
+                for image in 0..result.len() / result_len {
+                    let (pixels, next) = image_and_next(images, image_len, start + image);
+                    (self.before)(pixels, next, lhs, image * tiles);
+                }
+                self.plan.multiply(lhs, self.kernel, product)?;
+                for (image, result) in result.chunks_mut(result_len).enumerate() {
+                    (self.after)(product, result, image * tiles);
+                }
+            }
+            Ok(())
+        })
     }
 }
 
-impl Memory {
-    /// The matrices of the source and of the destination.
-    fn matrices(&mut self, plan: &Plan) -> [&mut [f32]; 2] {
-        let tiling = &plan.transforms.tiling;
-        let [source, destination] = &mut self.0;
-        let lens = [tiling.depth(), tiling.features].map(|width| plan.len(width));
-        [source.as_floats(lens[0]), destination.as_floats(lens[1])]
-    }
-}
-
-/// The images of a block.
-struct Images<'a, T> {
-    tensor: &'a [T],
-    len: usize,
-}
-
-impl<'a, T> Images<'a, T> {
-    fn new(tensor: &'a [T], len: usize, first: usize) -> Images<'a, T> {
-        Images { tensor: &tensor[first * len..], len }
-    }
-
-    /// An image, and the one after it, which is empty after the last.
-    fn get(&self, image: usize) -> (&'a [T], &'a [T]) {
-        let (image, rest) = self.tensor[image * self.len..].split_at(self.len);
-        (image, &rest[..self.len.min(rest.len())])
-    }
+/// An image of a batch, and the one after it, which is empty after the last.
+fn image_and_next<T>(batch: &[T], len: usize, image: usize) -> (&[T], &[T]) {
+    let (image, rest) = batch[image * len..].split_at(len);
+    (image, &rest[..len.min(rest.len())])
 }

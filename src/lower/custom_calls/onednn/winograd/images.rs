@@ -4,7 +4,7 @@
 
 use super::tiling::Tiling;
 use super::vector::{
-    LANES, LINE, Level, Square, Vector, both_axes, load_square, prefetch, store_square,
+    CACHE_LINE, LANES, Level, Square, Vector, both_axes, load_square, prefetch, store_square,
     with_vectors,
 };
 
@@ -92,8 +92,8 @@ impl Transforms {
         // SAFETY: as above.
         unsafe {
             match self.tiling.outputs {
-                2 => with_vectors!(self.level, output_of_2(self, from, epilogue, image, first)),
-                _ => with_vectors!(self.level, output_of_3(self, from, epilogue, image, first)),
+                2 => with_vectors!(self.level, output(self, from, epilogue, image, first), 2),
+                _ => with_vectors!(self.level, output(self, from, epilogue, image, first), 3),
             }
         }
     }
@@ -105,20 +105,20 @@ impl Transforms {
         // SAFETY: as above.
         unsafe {
             match self.tiling.outputs {
-                2 => with_vectors!(self.level, gradient_of_2(self, image, next, to, first)),
-                _ => with_vectors!(self.level, gradient_of_3(self, image, next, to, first)),
+                2 => with_vectors!(self.level, output_transposed(self, image, next, to, first), 2),
+                _ => with_vectors!(self.level, output_transposed(self, image, next, to, first), 3),
             }
         }
     }
 
-    /// The row and the place of each tile, and a part of the `next` image.
+    /// The matrix row and the position of each tile, and a part of the `next` image.
     fn tiles<'a, T>(
         &self,
         next: &'a [T],
         first: usize,
     ) -> impl Iterator<Item = (usize, [usize; 2], &'a [T])> {
         let [height, width] = self.tiling.tiles();
-        let line = LINE / size_of::<T>();
+        let line = CACHE_LINE / size_of::<T>();
         let share = next.len().div_ceil(height * width).next_multiple_of(line).max(line);
         let mut shares = next.chunks(share);
         (0..height * width)
@@ -135,22 +135,22 @@ unsafe fn input<V: Vector, P: Pixel>(
     first: usize,
 ) {
     let tiling = &transforms.tiling;
-    let (segment, depth) = (tiling.segment(), tiling.depth());
-    for (row, tile, soon) in transforms.tiles(next, first) {
-        prefetch(soon);
-        for line in 0..tiling.stride {
+    let (row_len, depth) = (tiling.row_len(), tiling.depth());
+    for (row, tile, ahead) in transforms.tiles(next, first) {
+        prefetch(ahead);
+        for block_row in 0..tiling.stride {
             // A block outside of the image has one vector of zeros for all its elements.
             let mut from = [[(P::ZEROS.as_ptr(), 0); 4]; 4];
-            for (from, places) in from.iter_mut().zip(tiling.segments(tile, line)) {
-                for (from, place) in from.iter_mut().zip(places) {
-                    if let Some(place) = place {
-                        *from = (image[place..place + segment].as_ptr(), 1);
+            for (from, offsets) in from.iter_mut().zip(tiling.block_row_offsets(tile, block_row)) {
+                for (from, offset) in from.iter_mut().zip(offsets) {
+                    if let Some(offset) = offset {
+                        *from = (image[offset..offset + row_len].as_ptr(), 1);
                     }
                 }
             }
-            let start = row * depth + line * segment;
-            for at in (0..segment).step_by(V::LEN) {
-                // SAFETY: a segment is of whole vectors, by the tiling, and within the image; the
+            let start = row * depth + block_row * row_len;
+            for at in (0..row_len).step_by(V::LEN) {
+                // SAFETY: a row of a block has whole vectors, by the tiling, and within the image; the
                 // caller checked the matrices.
                 unsafe {
                     let mut x = [[V::splat(0.0); 4]; 4];
@@ -177,13 +177,13 @@ unsafe fn input_transposed<V: Vector>(
     first: usize,
 ) {
     let tiling = &transforms.tiling;
-    let (segment, depth) = (tiling.segment(), tiling.depth());
+    let (row_len, depth) = (tiling.row_len(), tiling.depth());
     image.fill(0.0);
     for (row, tile, _) in transforms.tiles::<f32>(&[], first) {
-        for line in 0..tiling.stride {
-            let places = tiling.segments(tile, line);
-            let start = row * depth + line * segment;
-            for at in (0..segment).step_by(V::LEN) {
+        for block_row in 0..tiling.stride {
+            let offsets = tiling.block_row_offsets(tile, block_row);
+            let start = row * depth + block_row * row_len;
+            for at in (0..row_len).step_by(V::LEN) {
                 // SAFETY: as in the input transform.
                 unsafe {
                     let from = from.as_ptr().add(start + at);
@@ -193,10 +193,10 @@ unsafe fn input_transposed<V: Vector>(
                         let third = v[1].add(v[2]).sub(v[0]);
                         [v[0], second, third, V::splat(0.0).sub(v[3])]
                     });
-                    for (x, places) in x.into_iter().zip(&places) {
-                        for (x, place) in x.into_iter().zip(places) {
-                            if let Some(place) = place {
-                                let to = image.as_mut_ptr().add(place + at);
+                    for (x, offsets) in x.into_iter().zip(&offsets) {
+                        for (x, offset) in x.into_iter().zip(offsets) {
+                            if let Some(offset) = offset {
+                                let to = image.as_mut_ptr().add(offset + at);
                                 V::load(to).add(x).store(to);
                             }
                         }
@@ -208,69 +208,40 @@ unsafe fn input_transposed<V: Vector>(
 }
 
 #[inline(always)]
-unsafe fn output_of_2<V: Vector>(
-    transforms: &Transforms,
-    from: &[f32],
-    epilogue: OutputEpilogue<'_>,
-    image: &mut [f32],
-    first: usize,
-) {
-    // SAFETY: the caller's.
-    unsafe {
-        output::<V, 2>(transforms, from, epilogue, image, first, |m| {
-            let (sum, difference) = (m[1].add(m[2]), m[1].sub(m[2]));
-            [m[0].add(sum), difference.sub(m[3]), m[0], m[0]]
-        })
-    }
-}
-
-#[inline(always)]
-unsafe fn output_of_3<V: Vector>(
-    transforms: &Transforms,
-    from: &[f32],
-    epilogue: OutputEpilogue<'_>,
-    image: &mut [f32],
-    first: usize,
-) {
-    // SAFETY: the caller's.
-    unsafe {
-        output::<V, 3>(transforms, from, epilogue, image, first, |m| {
-            let (sum, difference) = (m[1].add(m[2]), m[1].sub(m[2]));
-            [m[0].add(sum), difference, sum.sub(m[3]), m[0]]
-        })
-    }
-}
-
-/// Applies the one-dimensional output transform `axis`, to `OUTPUTS` elements, along both axes.
-#[inline(always)]
 unsafe fn output<V: Vector, const OUTPUTS: usize>(
     transforms: &Transforms,
     from: &[f32],
     epilogue: OutputEpilogue<'_>,
     image: &mut [f32],
     first: usize,
-    axis: impl Fn([V; 4]) -> [V; 4],
 ) {
     let tiling = &transforms.tiling;
     let features = tiling.features;
     for (row, tile, _) in transforms.tiles::<f32>(&[], first) {
-        let places = tiling.output_places::<OUTPUTS>(tile);
+        let offsets = tiling.output_offsets::<OUTPUTS>(tile);
         for at in (0..features).step_by(V::LEN) {
             // SAFETY: features are whole vectors, by the tiling; the caller checked the lengths.
             unsafe {
                 let from = from.as_ptr().add(row * features + at);
                 let x = load_square::<V>(from, transforms.rows * features);
-                let y = both_axes(x, &axis);
+                // Of each result only the first `OUTPUTS` elements are used.
+                let y = both_axes(x, |m| {
+                    let (sum, difference) = (m[1].add(m[2]), m[1].sub(m[2]));
+                    match OUTPUTS {
+                        2 => [m[0].add(sum), difference.sub(m[3]), m[0], m[0]],
+                        _ => [m[0].add(sum), difference, sum.sub(m[3]), m[0]],
+                    }
+                });
                 let bias = match epilogue.bias {
                     Some(bias) => V::load(bias.as_ptr().add(at)),
                     None => V::splat(0.0),
                 };
-                for (y, places) in y.into_iter().zip(&places) {
-                    for (y, place) in y.into_iter().zip(places) {
-                        if let Some(place) = place {
+                for (y, offsets) in y.into_iter().zip(&offsets) {
+                    for (y, offset) in y.into_iter().zip(offsets) {
+                        if let Some(offset) = offset {
                             let sum = y.add(bias);
                             let sum = if epilogue.relu { sum.relu() } else { sum };
-                            sum.store(image.as_mut_ptr().add(place + at));
+                            sum.store(image.as_mut_ptr().add(offset + at));
                         }
                     }
                 }
@@ -280,66 +251,38 @@ unsafe fn output<V: Vector, const OUTPUTS: usize>(
 }
 
 #[inline(always)]
-unsafe fn gradient_of_2<V: Vector>(
-    transforms: &Transforms,
-    image: &[f32],
-    next: &[f32],
-    to: &mut [f32],
-    first: usize,
-) {
-    // SAFETY: the caller's.
-    unsafe {
-        output_transposed::<V, 2>(transforms, image, next, to, first, |y| {
-            [y[0], y[0].add(y[1]), y[0].sub(y[1]), V::splat(0.0).sub(y[1])]
-        })
-    }
-}
-
-#[inline(always)]
-unsafe fn gradient_of_3<V: Vector>(
-    transforms: &Transforms,
-    image: &[f32],
-    next: &[f32],
-    to: &mut [f32],
-    first: usize,
-) {
-    // SAFETY: the caller's.
-    unsafe {
-        output_transposed::<V, 3>(transforms, image, next, to, first, |y| {
-            let even = y[0].add(y[2]);
-            [y[0], even.add(y[1]), even.sub(y[1]), V::splat(0.0).sub(y[2])]
-        })
-    }
-}
-
-/// Applies the transposed output transform `axis`, of `OUTPUTS` elements, along both axes.
-#[inline(always)]
 unsafe fn output_transposed<V: Vector, const OUTPUTS: usize>(
     transforms: &Transforms,
     image: &[f32],
     next: &[f32],
     to: &mut [f32],
     first: usize,
-    axis: impl Fn([V; 4]) -> [V; 4],
 ) {
     let tiling = &transforms.tiling;
     let features = tiling.features;
-    for (row, tile, soon) in transforms.tiles(next, first) {
-        prefetch(soon);
-        let places = tiling.output_places::<OUTPUTS>(tile);
+    for (row, tile, ahead) in transforms.tiles(next, first) {
+        prefetch(ahead);
+        let offsets = tiling.output_offsets::<OUTPUTS>(tile);
         for at in (0..features).step_by(V::LEN) {
             // SAFETY: as in the output transform.
             unsafe {
                 let mut y: Square<V> = [[V::splat(0.0); 4]; 4];
-                for (y, places) in y.iter_mut().zip(&places) {
-                    for (y, place) in y.iter_mut().zip(places) {
-                        if let Some(place) = place {
-                            *y = V::load(image.as_ptr().add(place + at));
+                for (y, offsets) in y.iter_mut().zip(&offsets) {
+                    for (y, offset) in y.iter_mut().zip(offsets) {
+                        if let Some(offset) = offset {
+                            *y = V::load(image.as_ptr().add(offset + at));
                         }
                     }
                 }
+                let x = both_axes(y, |y| match OUTPUTS {
+                    2 => [y[0], y[0].add(y[1]), y[0].sub(y[1]), V::splat(0.0).sub(y[1])],
+                    _ => {
+                        let even = y[0].add(y[2]);
+                        [y[0], even.add(y[1]), even.sub(y[1]), V::splat(0.0).sub(y[2])]
+                    }
+                });
                 let to = to.as_mut_ptr().add(row * features + at);
-                store_square(both_axes(y, &axis), to, transforms.rows * features);
+                store_square(x, to, transforms.rows * features);
             }
         }
     }

@@ -1,8 +1,8 @@
 use smallvec::SmallVec;
 
 use super::super::problem::{Algorithm, Epilogue, Kind, Problem, Window};
-use super::filter::{filter, filter_transposed};
 use super::images::{OutputEpilogue, Transforms};
+use super::kernel::{kernel_gradient, transform_kernel};
 use super::tiling::Tiling;
 use super::vector::Level;
 use crate::trace::types::DType;
@@ -73,12 +73,12 @@ fn all(tiling: Tiling, level: Level) -> Vec<f32> {
     }
     let mut kernel = numbers(tiling.kernel_span());
     for transposed in [false, true] {
-        let mut to = vec![0.0; tiling.filter_len()];
-        filter(&tiling, level, &kernel, transposed, &mut to);
+        let mut to = vec![0.0; tiling.kernel_transform_len()];
+        transform_kernel(&tiling, level, &kernel, transposed, &mut to);
         results.extend(to);
     }
-    let parts = [numbers(tiling.filter_len()), vec![0.25; tiling.filter_len()]];
-    filter_transposed(&tiling, level, &[&parts[0], &parts[1]], &mut kernel);
+    let parts = [numbers(tiling.kernel_transform_len()), vec![0.25; tiling.kernel_transform_len()]];
+    kernel_gradient(&tiling, level, &[&parts[0], &parts[1]], &mut kernel);
     results.extend(kernel);
     results
 }

@@ -4,16 +4,16 @@ use super::super::problem::{Epilogue, Kind, Problem, Window};
 use super::vector::LANES;
 use crate::trace::types::DType;
 
-/// Bytes of a block's transformed tensors that fit the cache of a core.
+/// Bytes of the transformed images of a chunk that fit the cache of a core.
 const CACHE_BYTES: usize = 1 << 20;
 /// The most bytes of the transformed tensors of one image, and of the transformed kernel: larger ones
 /// were not measured.
 const MAX_TRANSFORM_BYTES: usize = 4 << 20;
 
-/// A convolution in two dimensions that can be computed by tiles.
+/// A convolution in two dimensions for Winograd's algorithm.
 ///
-/// The source is cut into blocks of `stride` by `stride` places, whose elements are the channels of a
-/// convolution with stride 1. A tile is 4 by 4 blocks, from which `outputs` by `outputs` places of
+/// The source is cut into blocks of `stride` by `stride` pixels, whose elements are the channels of a
+/// convolution with stride 1. A tile is 4 by 4 blocks, from which `outputs` by `outputs` pixels of
 /// the destination are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tiling {
@@ -36,7 +36,7 @@ pub struct Tiling {
 
 impl Tiling {
     /// The tiling of a convolution, if its form has one: in `f32`, along two axes, without groups and
-    /// dilations, with a square window of 2 or 3 strides, and padding only with stride 1.
+    /// dilations, with a square kernel of 2 or 3 times the stride, and padding only with stride 1.
     pub fn of(problem: &Problem) -> Option<Tiling> {
         let &[y, x] = &problem.windows[..] else { return None };
         let &[_, features, channels, rows, columns] = &problem.weights_strides[..] else {
@@ -71,20 +71,21 @@ impl Tiling {
             kernel_strides: [features, channels, rows, columns],
             flipped: false,
         };
+        // Of this form, whatever the epilogue is, since that of a layer is not known in the beginning.
+        let vectors = [tiling.row_len(), tiling.features];
+        let whole = vectors.into_iter().all(|len| len.is_multiple_of(LANES));
+        let bytes = tiling.image_bytes().max(tiling.kernel_transform_bytes());
+        if !whole || bytes > MAX_TRANSFORM_BYTES {
+            return None;
+        }
         let all = |w: &Window| [w.low, w.high] == [w.kernel - 1; 2];
         let padded = stride == 1 && all(&y) && all(&x);
-        let tiling = match (problem.kind, problem.epilogue) {
+        Some(match (problem.kind, problem.epilogue) {
             (Kind::Forward, Epilogue::None) if padded && problem.byte_scale.is_none() => {
                 tiling.as_gradient()
             }
             _ => tiling,
-        };
-        let vectors = [tiling.segment(), tiling.features];
-        let whole = vectors.into_iter().all(|len| len.is_multiple_of(LANES));
-        (whole
-            && tiling.image_bytes() <= MAX_TRANSFORM_BYTES
-            && tiling.filter_bytes() <= MAX_TRANSFORM_BYTES)
-            .then_some(tiling)
+        })
     }
 
     /// A fully padded convolution (by the kernel's size less 1 on all sides) as the gradient of the
@@ -120,14 +121,14 @@ impl Tiling {
         self.tiles().iter().product()
     }
 
-    /// Elements of a line of a block.
-    pub fn segment(&self) -> usize {
+    /// Elements of a row of a block.
+    pub fn row_len(&self) -> usize {
         self.stride * self.channels
     }
 
     /// Elements of a block.
     pub fn depth(&self) -> usize {
-        self.stride * self.segment()
+        self.stride * self.row_len()
     }
 
     /// Elements of an image of the source.
@@ -152,7 +153,7 @@ impl Tiling {
     }
 
     /// Bytes of the kernel's transform.
-    fn filter_bytes(&self) -> usize {
+    fn kernel_transform_bytes(&self) -> usize {
         self.depth().saturating_mul(self.features).saturating_mul(16 * size_of::<f32>())
     }
 
@@ -162,52 +163,51 @@ impl Tiling {
         (start + self.stride <= self.source[axis]).then_some(start)
     }
 
-    /// Places in an image of this line of the 16 blocks of a tile. Blocks outside of the image have
-    /// none.
-    pub fn segments(&self, tile: [usize; 2], line: usize) -> [[Option<usize>; 4]; 4] {
-        let mut places = [[None; 4]; 4];
-        for (i, row) in places.iter_mut().enumerate() {
+    /// Offsets in an image of this row of each of a tile's 4 by 4 blocks; `None` outside of the image.
+    pub fn block_row_offsets(&self, tile: [usize; 2], block_row: usize) -> [[Option<usize>; 4]; 4] {
+        let mut offsets = [[None; 4]; 4];
+        for (i, row) in offsets.iter_mut().enumerate() {
             let Some(y) = self.block(0, tile[0] * self.outputs + i) else { continue };
-            for (j, place) in row.iter_mut().enumerate() {
+            for (j, offset) in row.iter_mut().enumerate() {
                 let x = self.block(1, tile[1] * self.outputs + j);
-                *place = x.map(|x| ((y + line) * self.source[1] + x) * self.channels);
+                *offset = x.map(|x| ((y + block_row) * self.source[1] + x) * self.channels);
             }
         }
-        places
+        offsets
     }
 
-    /// Places in an output image of the outputs of a tile, those that the image has.
+    /// Offsets in an output image of the outputs of a tile; `None` outside of the image.
     #[inline(always)]
-    pub fn output_places<const OUTPUTS: usize>(
+    pub fn output_offsets<const OUTPUTS: usize>(
         &self,
         tile: [usize; 2],
     ) -> [[Option<usize>; OUTPUTS]; OUTPUTS] {
-        let mut places = [[None; OUTPUTS]; OUTPUTS];
-        for (i, row) in places.iter_mut().enumerate() {
-            for (j, place) in row.iter_mut().enumerate() {
+        let mut offsets = [[None; OUTPUTS]; OUTPUTS];
+        for (i, row) in offsets.iter_mut().enumerate() {
+            for (j, offset) in row.iter_mut().enumerate() {
                 let (y, x) = (tile[0] * OUTPUTS + i, tile[1] * OUTPUTS + j);
                 let inside = y < self.destination[0] && x < self.destination[1];
-                *place = inside.then_some((y * self.destination[1] + x) * self.features);
+                *offset = inside.then_some((y * self.destination[1] + x) * self.features);
             }
         }
-        places
+        offsets
     }
 
     /// Elements of the kernel's transform.
-    pub fn filter_len(&self) -> usize {
+    pub fn kernel_transform_len(&self) -> usize {
         16 * self.depth() * self.features
     }
 
-    /// Place in the kernel of the first feature of a block's element, in the first block.
-    pub fn kernel_place(&self, depth: usize) -> usize {
+    /// Offset in the kernel of the first feature of a block's element, in the first block.
+    pub fn kernel_offset(&self, depth: usize) -> usize {
         let [_, channels, rows, columns] = self.kernel_strides;
-        let (line, rest) = (depth / self.segment(), depth % self.segment());
+        let (row, rest) = (depth / self.row_len(), depth % self.row_len());
         let (column, channel) = (rest / self.channels, rest % self.channels);
-        channel * channels + line * rows + column * columns
+        channel * channels + row * rows + column * columns
     }
 
-    /// Distance in the kernel from the first block in memory to this one.
-    pub fn tap(&self, [i, j]: [usize; 2]) -> usize {
+    /// Offset in the kernel of this block from the first one in memory.
+    pub fn tap_offset(&self, [i, j]: [usize; 2]) -> usize {
         let last = self.taps() - 1;
         let [i, j] = if self.flipped { [last - i, last - j] } else { [i, j] };
         self.stride * (i * self.kernel_strides[2] + j * self.kernel_strides[3])

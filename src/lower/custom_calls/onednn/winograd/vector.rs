@@ -22,7 +22,7 @@ use std::arch::x86_64::{
 pub const LANES: usize = 16;
 
 /// Bytes of a line of the cache.
-pub const LINE: usize = 64;
+pub const CACHE_LINE: usize = 64;
 
 /// Instruction set for vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,8 +156,8 @@ macro_rules! vector {
 
             #[inline(always)]
             unsafe fn relu(self) -> $ty {
-                // The maximum is the second operand if one is NaN or both are zeros. The sum with
-                // zero turns a negative zero into zero.
+                // The maximum is the second operand if one is NaN or both are zeros. Adding zero changes
+                // -0.0 to 0.0.
                 unsafe { $add($max($zero(), self), $zero()) }
             }
         }
@@ -210,10 +210,10 @@ pub fn with_avx512<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Calls an unsafe function that is generic over [`Vector`], and perhaps another type, for the vectors
-/// of a [`Level`].
+/// Calls an unsafe function for the vectors of a [`Level`]: it is generic over [`Vector`], and perhaps
+/// over another type or number.
 macro_rules! with_vectors {
-    ($level:expr, $function:ident ( $($argument:expr),* $(,)? ) $(, $other:ty)?) => {
+    ($level:expr, $function:ident ( $($argument:expr),* $(,)? ) $(, $other:tt)?) => {
         match $level {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => super::vector::with_avx512(|| {
@@ -234,7 +234,7 @@ pub(super) use with_vectors;
 #[inline(always)]
 pub fn prefetch<T>(soon: &[T]) {
     #[cfg(target_arch = "x86_64")]
-    for at in (0..soon.len()).step_by(LINE / size_of::<T>()) {
+    for at in (0..soon.len()).step_by(CACHE_LINE / size_of::<T>()) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(soon.as_ptr().add(at).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]

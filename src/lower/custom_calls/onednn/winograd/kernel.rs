@@ -6,9 +6,15 @@ use super::vector::{
 };
 
 /// The transform of a kernel to `[16, depth, features]` or, `transposed`, `[16, features, depth]`.
-pub fn filter(tiling: &Tiling, level: Level, kernel: &[f32], transposed: bool, to: &mut [f32]) {
+pub fn transform_kernel(
+    tiling: &Tiling,
+    level: Level,
+    kernel: &[f32],
+    transposed: bool,
+    to: &mut [f32],
+) {
     assert!(kernel.len() >= tiling.kernel_span());
-    assert_eq!(to.len(), tiling.filter_len());
+    assert_eq!(to.len(), tiling.kernel_transform_len());
     // SAFETY: the lengths were checked, and the level is one of the processor's.
     unsafe {
         match transposed {
@@ -21,15 +27,15 @@ pub fn filter(tiling: &Tiling, level: Level, kernel: &[f32], transposed: bool, t
 #[inline(always)]
 unsafe fn by_features<V: Vector>(tiling: &Tiling, kernel: &[f32], to: &mut [f32]) {
     let (features, stride) = (tiling.features, tiling.kernel_strides[0]);
-    let lanes: [usize; LANES] = std::array::from_fn(|lane| lane * stride);
+    let offsets: [usize; LANES] = std::array::from_fn(|lane| lane * stride);
     let contiguous = stride == 1;
     for depth in 0..tiling.depth() {
-        let start = tiling.kernel_place(depth);
+        let start = tiling.kernel_offset(depth);
         for at in (0..features).step_by(V::LEN) {
             // SAFETY: features are whole vectors, and the caller checked the lengths.
             unsafe {
                 let to = to.as_mut_ptr().add(depth * features + at);
-                transform::<V>(tiling, &kernel[start + at * stride..], &lanes, contiguous, to);
+                transform::<V>(tiling, &kernel[start + at * stride..], &offsets, contiguous, to);
             }
         }
     }
@@ -39,29 +45,28 @@ unsafe fn by_features<V: Vector>(tiling: &Tiling, kernel: &[f32], to: &mut [f32]
 unsafe fn by_depth<V: Vector>(tiling: &Tiling, kernel: &[f32], to: &mut [f32]) {
     let stride = tiling.kernel_strides[0];
     for at in (0..tiling.depth()).step_by(V::LEN) {
-        let places: [usize; LANES] =
-            std::array::from_fn(|lane| tiling.kernel_place(at + lane.min(V::LEN - 1)));
-        let least = places.into_iter().fold(usize::MAX, usize::min);
-        let lanes = places.map(|place| place - least);
-        let contiguous = (0..V::LEN).all(|lane| lanes[lane] == lane);
+        let starts: [usize; LANES] =
+            std::array::from_fn(|lane| tiling.kernel_offset(at + lane.min(V::LEN - 1)));
+        let base = starts.into_iter().fold(usize::MAX, usize::min);
+        let offsets = starts.map(|start| start - base);
+        let contiguous = (0..V::LEN).all(|lane| offsets[lane] == lane);
         for feature in 0..tiling.features {
             // SAFETY: the depth is of whole vectors, and the caller checked the lengths.
             unsafe {
                 let to = to.as_mut_ptr().add(feature * tiling.depth() + at);
-                let kernel = &kernel[least + feature * stride..];
-                transform::<V>(tiling, kernel, &lanes, contiguous, to);
+                let kernel = &kernel[base + feature * stride..];
+                transform::<V>(tiling, kernel, &offsets, contiguous, to);
             }
         }
     }
 }
 
-/// The transform of one vector, whose elements are at the offsets `lanes`.
+/// The transform of one vector, whose elements are at these offsets.
 #[inline(always)]
 unsafe fn transform<V: Vector>(
     tiling: &Tiling,
     kernel: &[f32],
-
-    lanes: &[usize; LANES],
+    offsets: &[usize; LANES],
     contiguous: bool,
     to: *mut f32,
 ) {
@@ -71,13 +76,13 @@ unsafe fn transform<V: Vector>(
         let mut g: Square<V> = [[V::splat(0.0); 4]; 4];
         for (i, row) in g.iter_mut().enumerate().take(taps) {
             for (j, g) in row.iter_mut().enumerate().take(taps) {
-                let from = &kernel[tiling.tap([i, j])..];
+                let from = &kernel[tiling.tap_offset([i, j])..];
                 let mut gathered = [0.0; LANES];
                 let from = if contiguous {
                     &from[..V::LEN]
                 } else {
-                    for (value, &lane) in gathered.iter_mut().zip(lanes).take(V::LEN) {
-                        *value = from[lane];
+                    for (value, &offset) in gathered.iter_mut().zip(offsets).take(V::LEN) {
+                        *value = from[offset];
                     }
                     &gathered[..]
                 };
@@ -98,20 +103,20 @@ unsafe fn transform<V: Vector>(
 
 /// The gradient of a kernel: adds the gradients of its transform that the parts of a batch have, in
 /// order, and applies the transposed transform.
-pub fn filter_transposed(tiling: &Tiling, level: Level, parts: &[&[f32]], kernel: &mut [f32]) {
+pub fn kernel_gradient(tiling: &Tiling, level: Level, parts: &[&[f32]], kernel: &mut [f32]) {
     assert!(kernel.len() >= tiling.kernel_span());
-    assert!(parts.iter().all(|part| part.len() == tiling.filter_len()));
-    // SAFETY: as in `filter`.
-    unsafe { with_vectors!(level, transposed(tiling, parts, kernel)) }
+    assert!(parts.iter().all(|part| part.len() == tiling.kernel_transform_len()));
+    // SAFETY: as in `transform_kernel`.
+    unsafe { with_vectors!(level, gradient(tiling, parts, kernel)) }
 }
 
 #[inline(always)]
-unsafe fn transposed<V: Vector>(tiling: &Tiling, parts: &[&[f32]], kernel: &mut [f32]) {
+unsafe fn gradient<V: Vector>(tiling: &Tiling, parts: &[&[f32]], kernel: &mut [f32]) {
     let (features, taps) = (tiling.features, tiling.taps());
     let stride = tiling.kernel_strides[0];
     let matrix = tiling.depth() * features;
     for depth in 0..tiling.depth() {
-        let start = tiling.kernel_place(depth);
+        let start = tiling.kernel_offset(depth);
         for at in (0..features).step_by(V::LEN) {
             // SAFETY: features are whole vectors, and the caller checked the lengths.
             unsafe {
@@ -134,15 +139,15 @@ unsafe fn transposed<V: Vector>(tiling: &Tiling, parts: &[&[f32]], kernel: &mut 
                 });
                 for (i, row) in g.into_iter().enumerate().take(taps) {
                     for (j, g) in row.into_iter().enumerate().take(taps) {
-                        let place = start + at * stride + tiling.tap([i, j]);
+                        let offset = start + at * stride + tiling.tap_offset([i, j]);
                         if stride == 1 {
-                            g.store(kernel[place..place + V::LEN].as_mut_ptr());
+                            g.store(kernel[offset..offset + V::LEN].as_mut_ptr());
                             continue;
                         }
-                        let mut near = [0.0; LANES];
-                        g.store(near.as_mut_ptr());
-                        let to = kernel[place..].iter_mut().step_by(stride.max(1));
-                        to.zip(&near[..V::LEN]).for_each(|(to, &value)| *to = value);
+                        let mut values = [0.0; LANES];
+                        g.store(values.as_mut_ptr());
+                        let to = kernel[offset..].iter_mut().step_by(stride.max(1));
+                        to.zip(&values[..V::LEN]).for_each(|(to, &value)| *to = value);
                     }
                 }
             }
