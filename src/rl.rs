@@ -20,7 +20,8 @@ pub use training::{
     ActionSupport, Algorithm, ComputeDtype, EnvSupport, Envs, EpisodeRecord, EpisodeStats,
     Evaluation, ImageNetwork, OnWriteError, Policy, PolicyOutput, PolicyResults, Progress, Returns,
     Run, RunOptions, Summary, Trainer, bootstrap_truncated, bootstrap_truncated_batch,
-    explained_variance, gather_minibatch, is_at, merge_time_and_env, open_locked, scalars,
+    explained_variance, gather_minibatch, is_at, merge_time_and_env, open_locked, q_at_action,
+    scalars,
 };
 pub use training::{
     algorithm, checkpoint, episodes, eval_command, evaluation, export_command, flags, interrupt,

@@ -78,7 +78,8 @@ pub struct Args {
     /// Tune the entropy temperature automatically
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub autotune: bool,
-    /// Iterations of --policy-frequency steps in one compiled call; 0: 100 steps or more
+    /// Iterations of --policy-frequency steps in one compiled call; 0: as few as take at least 100
+    /// timesteps
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }

@@ -21,9 +21,11 @@ use crate::rl::minibatch::merge_time_and_env;
 use crate::rl::replay::{ReplayBuffer, Transition};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools};
+use crate::rl::{
+    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools, q_at_action,
+};
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{constant, one_hot, where_, zeros_like};
+use crate::trace::ops::{constant, where_};
 use crate::tree::Tree;
 use crate::{DType, Key, Tensor, TensorType, jit, value_and_grad};
 
@@ -83,7 +85,8 @@ pub struct Args {
     /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 10)]
     pub train_frequency: usize,
-    /// Gradient steps in one call of the compiled program; 0 chooses
+    /// Gradient steps in one call of the compiled program; 0: the largest divisor, up to 250, of
+    /// the gradient steps between target updates
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }
@@ -235,12 +238,6 @@ pub struct Metrics<T> {
     pub td_loss: T,
     /// Mean value of the actions taken.
     pub q_values: T,
-}
-
-/// Returns the values `f32[B]` of `action: i32[B]` in `q: f32[B, actions]`.
-fn q_at_action(q: Tensor, action: Tensor) -> Tensor {
-    let taken = one_hot(action, q.dim(1), DType::Bool);
-    where_(taken, q, zeros_like(q)).sum(1)
 }
 
 /// Computes the mean squared error to the TD targets, and its metrics.

@@ -27,9 +27,9 @@ use crate::rl::minibatch::merge_time_and_env;
 use crate::rl::replay::{ReplayBuffer, Transition};
 use crate::rl::spaces::Sizes;
 use crate::rl::sweep::Scalar;
-use crate::rl::{Algorithm, Policy, PolicyResults, RunOptions, Summary};
+use crate::rl::{Algorithm, Policy, PolicyResults, RunOptions, Summary, q_at_action};
 use crate::trace::control::{ScanOptions, cond, scan_with};
-use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
+use crate::trace::ops::{constant, where_, zeros};
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, TensorType, value_and_grad, vmap};
 
@@ -42,7 +42,7 @@ use crate::{Array, DType, Key, Tensor, TensorType, value_and_grad, vmap};
     args_override_self = true,
     mut_args(with_sweeps_of(&SWEPT)),
     mut_args(|arg| match arg.get_id() == "updates_per_call" {
-        true => arg.help("The number of target updates in one call of the program; 0 chooses"),
+        true => arg.help("The number of target updates in one call; 0 makes about 64 calls"),
         false => arg,
     }),
 )]
@@ -339,12 +339,6 @@ pub struct Metrics<T> {
     pub td_loss: T,
     /// Mean value of the actions taken.
     pub q_values: T,
-}
-
-/// Returns the values `f32[B]` of `action: i32[B]` in `q: f32[B, actions]`.
-fn q_at_action(q: Tensor, action: Tensor) -> Tensor {
-    let taken = one_hot(action, q.dim(1), DType::Bool);
-    where_(taken, q, zeros_like(q)).sum(1)
 }
 
 /// Computes the mean squared error to the TD targets, and its metrics.

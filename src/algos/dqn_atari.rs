@@ -17,15 +17,16 @@ use crate::rl::flags::{
     within,
 };
 use crate::rl::frames::{
-    FrameBuffer, FrameTransition, SampledBatch, newest_frame, stack_and_frame,
+    FrameBuffer, FrameTransition, SampledBatch, min_buffer_size, newest_frame, stack_and_frame,
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
     ComputeDtype, EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools,
+    q_at_action,
 };
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
+use crate::trace::ops::{constant, where_, zeros, zeros_like};
 use crate::tree::Tree;
 use crate::{DType, Key, Tensor, jit, value_and_grad};
 
@@ -88,7 +89,8 @@ pub struct Args {
     /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 4)]
     pub train_frequency: usize,
-    /// Gradient steps in one call of the compiled program; 0 chooses
+    /// Gradient steps in one call of the compiled program; 0: the largest divisor, up to 250, of
+    /// the gradient steps between target updates
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }
@@ -120,7 +122,8 @@ impl Args {
         ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
         at_least_one_call(self.total_timesteps, self.steps_per_call())?;
         positive(&[("batch-size", self.batch_size)])?;
-        within("buffer-size", self.buffer_size, train + 8 * self.num_envs, i32::MAX as usize)?;
+        let least = min_buffer_size(train, self.num_envs);
+        within("buffer-size", self.buffer_size, least, i32::MAX as usize)?;
         unit(&[
             ("gamma", self.gamma),
             ("tau", self.tau),
@@ -250,12 +253,6 @@ pub struct Metrics<T> {
     pub td_loss: T,
     /// Mean value of the actions taken.
     pub q_values: T,
-}
-
-/// Returns the values `f32[B]` of `action: i32[B]` in `q: f32[B, actions]`.
-fn q_at_action(q: Tensor, action: Tensor) -> Tensor {
-    let taken = one_hot(action, q.dim(1), DType::Bool);
-    where_(taken, q, zeros_like(q)).sum(1)
 }
 
 /// Computes the mean squared error to the TD targets, and its metrics.

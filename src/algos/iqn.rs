@@ -21,9 +21,11 @@ use crate::rl::minibatch::merge_time_and_env;
 use crate::rl::replay::{ReplayBuffer, Transition};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools};
+use crate::rl::{
+    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools, q_at_action,
+};
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{arange, constant, one_hot, where_, zeros_like};
+use crate::trace::ops::{arange, constant, where_};
 use crate::tree::Tree;
 use crate::{DType, Key, Tensor, TensorType, jit, value_and_grad};
 
@@ -92,7 +94,8 @@ pub struct Args {
     /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 2)]
     pub train_frequency: usize,
-    /// Gradient steps in one call of the compiled program; 0: automatic
+    /// Gradient steps in one call of the compiled program; 0: the largest divisor, up to 250, of
+    /// the gradient steps between target updates
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }
@@ -264,12 +267,6 @@ pub struct Metrics<T> {
     pub loss: T,
     /// Mean value of the actions taken.
     pub q_values: T,
-}
-
-/// Returns the quantiles `f32[B, N]` of `action: i32[B]` in `q: f32[B, actions, N]`.
-fn q_at_action(q: Tensor, action: Tensor) -> Tensor {
-    let taken = one_hot(action, q.dim(1), DType::Bool).expand_dims(-1);
-    where_(taken, q, zeros_like(q)).sum(1)
 }
 
 /// Cumulative probabilities at which the networks are evaluated in a gradient step.

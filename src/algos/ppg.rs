@@ -697,7 +697,8 @@ pub fn train(args: &Args) -> Result<Summary> {
         .named("ppg_init");
     let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
         .with_mode(mode)
-        .named("ppg_rollout");
+        .named("ppg_rollout")
+        .check_nans(args.run.check_nans);
     let step = jit(|(state, minibatches, index, rate)| {
         minibatch_step(state, minibatches, index, rate, args)
     })

@@ -1,6 +1,6 @@
 //! Proximal policy optimization (PPO, Schulman et al. 2017) on Atari with Gymnasium's wrappers:
-//! CleanRL's `ppo_atari.py`. A rollout is one compiled program, each gradient step a call of another:
-//! convolutions run slower inside a compiled loop.
+//! CleanRL's `ppo_atari.py`. A rollout is one compiled program, each gradient step a call of
+//! another, because XLA's own convolutions (not oneDNN's) are slower inside a compiled loop.
 //!
 //! Differences from CleanRL and from `ppo_atari_envpool`, with reasons, are listed in
 //! `docs/algos/ppo_atari.md`.
@@ -526,7 +526,8 @@ pub fn train(args: &Args) -> Result<Summary> {
     .named("ppo_atari_init");
     let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
         .with_mode(args.run.mode)
-        .named("ppo_atari_rollout");
+        .named("ppo_atari_rollout")
+        .check_nans(args.run.check_nans);
     let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, args))
         .with_mode(args.run.mode)
         .named("ppo_atari_step")

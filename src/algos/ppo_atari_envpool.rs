@@ -1,7 +1,7 @@
-//! Proximal policy optimization (PPO, Schulman et al. 2017) on Atari with EnvPool's wrappers: CleanRL's
-//! `ppo_atari_envpool_xla_jax_scan.py`. A rollout is one compiled program, each gradient step a call of
-//! another: convolutions run slower inside a compiled loop. With `--rollout host`, the host steps the
-//! environments (submodule `host`).
+//! Proximal policy optimization (PPO, Schulman et al. 2017) on Atari with EnvPool's wrappers:
+//! CleanRL's `ppo_atari_envpool_xla_jax_scan.py`. A rollout is one compiled program, each gradient
+//! step a call of another, because XLA's own convolutions (not oneDNN's) are slower inside a
+//! compiled loop. With `--rollout host`, the host steps the environments (submodule `host`).
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_atari_envpool.md`.
 

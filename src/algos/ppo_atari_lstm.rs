@@ -1,7 +1,7 @@
 //! Proximal policy optimization (PPO, Schulman et al. 2017) with an LSTM: CleanRL's
-//! `ppo_atari_lstm.py`. A rollout is one compiled program, each gradient step a call of another:
-//! convolutions run slower inside a compiled loop. `--sequence` selects how a gradient step unrolls the
-//! LSTM.
+//! `ppo_atari_lstm.py`. A rollout is one compiled program, each gradient step a call of another,
+//! because XLA's own convolutions (not oneDNN's) are slower inside a compiled loop. `--sequence`
+//! selects how a gradient step unrolls the LSTM.
 //!
 //! Differences from CleanRL, and a comparison of both values of `--sequence`, are in
 //! `docs/algos/ppo_atari_lstm.md`.
@@ -704,7 +704,8 @@ pub fn train(args: &Args) -> Result<Summary> {
     .named("ppo_atari_lstm_init");
     let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
         .with_mode(args.run.mode)
-        .named("ppo_atari_lstm_rollout");
+        .named("ppo_atari_lstm_rollout")
+        .check_nans(args.run.check_nans);
     let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, args))
         .with_mode(args.run.mode)
         .named("ppo_atari_lstm_step")

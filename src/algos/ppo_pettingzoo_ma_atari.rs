@@ -537,7 +537,8 @@ pub fn train(args: &Args) -> Result<Summary> {
     .named("ppo_pettingzoo_ma_atari_init");
     let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
         .with_mode(args.run.mode)
-        .named("ppo_pettingzoo_ma_atari_rollout");
+        .named("ppo_pettingzoo_ma_atari_rollout")
+        .check_nans(args.run.check_nans);
     let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, args))
         .with_mode(args.run.mode)
         .named("ppo_pettingzoo_ma_atari_step")

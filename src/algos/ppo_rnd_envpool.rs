@@ -1,6 +1,7 @@
 //! Proximal policy optimization (PPO) with random network distillation (RND, Burda et al. 2018) on
 //! images: CleanRL's `ppo_rnd_envpool.py`. A rollout is one compiled program, each gradient step a
-//! call of another: convolutions run slower inside a compiled loop.
+//! call of another, because XLA's own convolutions (not oneDNN's) are slower inside a compiled
+//! loop.
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_rnd_envpool.md`.
 
@@ -741,7 +742,8 @@ pub fn train(args: &Args) -> Result<Summary> {
     .named("ppo_rnd_init");
     let collect = jit(|state| collect_samples(&envs, state, args))
         .with_mode(args.run.mode)
-        .named("ppo_rnd_rollout");
+        .named("ppo_rnd_rollout")
+        .check_nans(args.run.check_nans);
     let step = jit(|(state, minibatches, index, rate)| {
         minibatch_step(state, minibatches, index, rate, args)
     })

@@ -38,7 +38,7 @@ pub use transformer::{
     MemoryWindow, MultiHeadAttention, PositionalEncoding, Transformer, TransformerLayer,
     memory_window,
 };
-use transformer::{env_window, remember};
+use transformer::{append_memory, env_window};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -241,13 +241,10 @@ pub struct AgentOutput {
 impl Agent<Tensor> {
     /// Initializes an agent for observations, actions and episodes of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &TrxlSizes, args: &Args) -> Agent<Tensor> {
-        let [convs, biases, encoder, transformer, hidden, heads, critic, decoder] = key.split_n();
+        let [convs, encoder, transformer, hidden, heads, critic, decoder] = key.split_n();
         let (gain, dim) = (2.0f64.sqrt(), args.trxl_dim);
-        let mut convs = Encoder::init_convs(convs, sizes.obs_kind, &sizes.shape, orthogonal(gain));
-        for (conv, key) in convs.convs.iter_mut().zip(biases.split_vec(3)) {
-            let [h, w, inputs, outputs] = [0, 1, 2, 3].map(|axis| conv.w.dim(axis));
-            conv.b = Dense::init_torch(key, h * w * inputs, outputs).b;
-        }
+        let (kernel, bias) = (orthogonal(gain), Some(torch_default()));
+        let convs = Encoder::init_convs_with(convs, sizes.obs_kind, &sizes.shape, kernel, bias);
         let heads = heads.split_vec(sizes.nvec.len()).into_iter().zip(&sizes.nvec);
         Agent {
             encoder: layer_init(encoder, convs.size(), dim, gain),
@@ -347,7 +344,7 @@ fn env_step(
     let logprob = output.policy.component_log_probs(action);
     let discrete = matches!(envs.spec().action, Space::Discrete { .. });
     let (handle, step) = envs.step(handle, if discrete { action.squeeze(-1) } else { action });
-    let memory = remember(memory, output.memory);
+    let memory = append_memory(memory, output.memory);
     let done = step.done();
     let mut reward = step.reward;
     if args.bootstrap_truncated {
@@ -735,7 +732,8 @@ pub fn train(args: &Args) -> Result<Summary> {
     .named("ppo_trxl_init");
     let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
         .with_mode(args.run.mode)
-        .named("ppo_trxl_rollout");
+        .named("ppo_trxl_rollout")
+        .check_nans(args.run.check_nans);
     let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, args))
         .with_mode(args.run.mode)
         .named("ppo_trxl_step")
@@ -786,7 +784,7 @@ fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
         let memory = state.slice_axis(0, 1, window + 1).moveaxis(0, 1);
         let memory = memory.reshape([batch, window, layers, dim]);
         let output = agent.apply(obs, &env_window(memory, episode_steps));
-        let memory = remember(memory, output.memory).reshape([batch, window, layers * dim]);
+        let memory = append_memory(memory, output.memory).reshape([batch, window, layers * dim]);
         let next_state = concatenate(&[(steps + 1.0).expand_dims(0), memory.moveaxis(0, 1)], 0);
         PolicyResults::from_components(output.policy, &spec).with("next_state", next_state)
     };

@@ -18,10 +18,10 @@ use crate::rl::flags::{batches, counted_in_i32, not_negative, positive, unit};
 use crate::rl::saved::load_model;
 use crate::rl::{
     EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    gather_minibatch, merge_time_and_env, pools,
+    gather_minibatch, merge_time_and_env, pools, q_at_action,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{constant, one_hot, stack, where_, zeros_like};
+use crate::trace::ops::{constant, stack, where_};
 use crate::tree::{self, Tree};
 use crate::{DType, Key, Tensor, value_and_grad};
 
@@ -319,12 +319,6 @@ pub struct Metrics<T> {
     pub td_loss: T,
     /// Mean value of the actions taken.
     pub q_values: T,
-}
-
-/// Returns the values `f32[B]` of `action: i32[B]` among `q_values: f32[B, actions]`.
-fn q_at_action(q_values: Tensor, action: Tensor) -> Tensor {
-    let taken = one_hot(action, q_values.dim(1), DType::Bool);
-    where_(taken, q_values, zeros_like(q_values)).sum(1)
 }
 
 /// Computes the mean squared error to the returns, and its metrics.

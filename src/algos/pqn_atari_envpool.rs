@@ -19,10 +19,10 @@ use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
     EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    gather_minibatch, merge_time_and_env, pools,
+    gather_minibatch, merge_time_and_env, pools, q_at_action,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{constant, one_hot, stack, where_, zeros_like};
+use crate::trace::ops::{constant, stack, where_};
 use crate::tree::{self, Tree};
 use crate::{DType, Key, Tensor, value_and_grad};
 
@@ -145,19 +145,11 @@ impl QNetwork<Tensor> {
         let kernel = orthogonal(2.0f64.sqrt());
         // PyTorch's eps.
         let norm = |size| LayerNorm { eps: 1e-5, ..LayerNorm::init(size) };
-        let mut image = match obs_kind {
-            ObsKind::Frames => [shape[1], shape[2]],
-            ObsKind::Board | ObsKind::Vector => [shape[0], shape[1]],
-        };
-        let layer = |conv: Conv2d<Tensor>| {
-            image = image.map(|side| (side - conv.w.dim(0)) / conv.options.stride + 1);
-            let size = image[0] * image[1] * conv.w.dim(3);
-            (conv, norm(size))
-        };
         let convs = Encoder::init_convs(convs, *obs_kind, shape, kernel);
         let (features, width) = (convs.size(), Encoder::hidden_units(*obs_kind));
+        let norms = convs.conv_outputs().into_iter().map(norm);
         QNetwork {
-            convs: convs.convs.into_iter().map(layer).collect(),
+            convs: convs.convs.into_iter().zip(norms).collect(),
             hidden: (Dense::init(hidden, features, width, kernel), norm(width)),
             head: Dense::init(head, width, *num_actions, kernel),
             obs_kind: *obs_kind,
@@ -342,12 +334,6 @@ pub struct Metrics<T> {
     pub td_loss: T,
     /// Mean value of the actions taken.
     pub q_values: T,
-}
-
-/// Returns the values `f32[B]` of `action: i32[B]` among `q_values: f32[B, actions]`.
-fn q_at_action(q_values: Tensor, action: Tensor) -> Tensor {
-    let taken = one_hot(action, q_values.dim(1), DType::Bool);
-    where_(taken, q_values, zeros_like(q_values)).sum(1)
 }
 
 /// Computes the mean squared error to the returns, and its metrics.

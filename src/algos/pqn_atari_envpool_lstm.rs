@@ -21,10 +21,10 @@ use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
 use crate::rl::{
     EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    merge_time_and_env, pools,
+    merge_time_and_env, pools, q_at_action,
 };
 use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{IndexMode, constant, one_hot, ones, stack, where_, zeros, zeros_like};
+use crate::trace::ops::{IndexMode, constant, ones, stack, where_, zeros, zeros_like};
 use crate::tree::{self, Tree};
 use crate::{DType, Key, Tensor, value_and_grad};
 
@@ -163,18 +163,10 @@ impl QNetwork<Tensor> {
         let norm = |size| LayerNorm { eps: 1e-5, ..LayerNorm::init(size) };
         let (mut layers, mut features, mut width) = (Vec::new(), shape.numel(), VECTOR_UNITS);
         if *obs_kind != ObsKind::Vector {
-            let mut image = match obs_kind {
-                ObsKind::Frames => [shape[1], shape[2]],
-                ObsKind::Board | ObsKind::Vector => [shape[0], shape[1]],
-            };
-            let layer = |conv: Conv2d<Tensor>| {
-                image = image.map(|side| (side - conv.w.dim(0)) / conv.options.stride + 1);
-                let size = image[0] * image[1] * conv.w.dim(3);
-                (conv, norm(size))
-            };
             let convs = Encoder::init_convs(convs, *obs_kind, shape, kernel);
             (features, width) = (convs.size(), Encoder::hidden_units(*obs_kind));
-            layers = convs.convs.into_iter().map(layer).collect();
+            let norms = convs.conv_outputs().into_iter().map(norm);
+            layers = convs.convs.into_iter().zip(norms).collect();
         }
         QNetwork {
             convs: layers,
@@ -434,12 +426,6 @@ pub struct Metrics<T> {
     pub td_loss: T,
     /// Mean value of the actions taken.
     pub q_values: T,
-}
-
-/// Returns the values `f32[B]` of `action: i32[B]` among `q_values: f32[B, actions]`.
-fn q_at_action(q_values: Tensor, action: Tensor) -> Tensor {
-    let taken = one_hot(action, q_values.dim(1), DType::Bool);
-    where_(taken, q_values, zeros_like(q_values)).sum(1)
 }
 
 /// Computes the mean squared error to the returns, and its metrics.

@@ -21,17 +21,17 @@ use crate::rl::flags::{
     within,
 };
 use crate::rl::frames::{
-    FrameBuffer, FrameTransition, SampledBatch, newest_frame, stack_and_frame,
+    FrameBuffer, FrameTransition, SampledBatch, min_buffer_size, newest_frame, stack_and_frame,
 };
 use crate::rl::saved::{SavedMetadata, load_model};
 use crate::rl::spaces::Sizes;
 use crate::rl::{
     EpisodeStats, Evaluation, Policy, PolicyResults, Run, RunOptions, Summary, Trainer, interrupt,
-    pools,
+    pools, q_at_action,
 };
 use crate::timeline;
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
+use crate::trace::ops::{constant, where_, zeros, zeros_like};
 use crate::tree::Tree;
 use crate::{Array, DType, Key, Tensor, jit, value_and_grad};
 
@@ -91,7 +91,8 @@ pub struct Args {
     /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 4)]
     pub train_frequency: usize,
-    /// Gradient steps in one call of the compiled program; 0 chooses
+    /// Gradient steps in one call of the compiled program; 0: the largest divisor, up to 250, of
+    /// the gradient steps between target updates
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
     /// The teacher: a model saved with --save-model by a dqn_atari run on the same environment
@@ -155,13 +156,14 @@ impl Args {
         at_least_one_call(self.total_timesteps, self.steps_per_call())?;
         let episodes = self.teacher_eval_episodes;
         positive(&[("batch-size", self.batch_size), ("teacher-eval-episodes", episodes)])?;
-        within("buffer-size", self.buffer_size, train + 8 * self.num_envs, i32::MAX as usize)?;
+        let least = min_buffer_size(train, self.num_envs);
+        within("buffer-size", self.buffer_size, least, i32::MAX as usize)?;
         let steps = self.steps_per_call() as usize;
         ensure(
-            self.teacher_steps >= steps.max(8 * self.num_envs),
+            self.teacher_steps >= steps.max(least),
             "teacher-steps",
             self.teacher_steps,
-            &format!("at least {steps}, the timesteps of one call of the program"),
+            &format!("at least {steps}, the timesteps of one call, and {least}, as --buffer-size"),
         )?;
         ensure(
             self.offline_steps >= updates,
@@ -307,12 +309,6 @@ pub struct Metrics<T> {
     pub distill_loss: T,
     /// Mean value of the actions taken.
     pub q_values: T,
-}
-
-/// Returns the values `f32[B]` of `action: i32[B]` in `q: f32[B, actions]`.
-fn q_at_action(q: Tensor, action: Tensor) -> Tensor {
-    let taken = one_hot(action, q.dim(1), DType::Bool);
-    where_(taken, q, zeros_like(q)).sum(1)
 }
 
 /// Computes `td_loss + coefficient * distill_loss`, and its metrics; `teacher_q_values` are

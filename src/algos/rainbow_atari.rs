@@ -1,5 +1,5 @@
 //! Rainbow (Hessel et al. 2018) on images: CleanRL's `rainbow_atari.py`. Rainbow is distributional,
-//! double and dueling Q-learning with noisy layers, n-step returns and prioritised replay.
+//! double and dueling Q-learning with noisy layers, n-step returns and prioritized replay.
 //! Environment steps, the replay buffer and gradient steps are one compiled program.
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/rainbow_atari.md`.
@@ -17,15 +17,19 @@ use crate::rl::flags::{
     at_least_one_call, ensure, largest_divisor, not_negative, positive, support, unit,
     update_schedule, within,
 };
-use crate::rl::frames::{FrameTransition, SampledBatch, newest_frame, stack_and_frame};
+use crate::rl::frames::{
+    FrameTransition, SampledBatch, min_buffer_size, newest_frame, stack_and_frame,
+};
 use crate::rl::prioritized::{PrioritizedBatch, PrioritizedFrameBuffer, PriorityOptions};
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools};
+use crate::rl::{
+    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools, q_at_action,
+};
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{arange, constant, full, one_hot, where_, zeros, zeros_like};
+use crate::trace::ops::{arange, constant, full, where_, zeros, zeros_like};
 use crate::tree::Tree;
-use crate::{DType, Key, Tensor, jit, value_and_grad};
+use crate::{Array, DType, Key, Tensor, interpret, jit, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -83,7 +87,8 @@ pub struct Args {
     /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 4)]
     pub train_frequency: usize,
-    /// Gradient steps in one call of the compiled program; 0 chooses
+    /// Gradient steps in one call of the compiled program; 0: the largest divisor, up to 250, of
+    /// the gradient steps between target updates
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
     /// The number of steps n of n-step returns
@@ -99,7 +104,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1e-6)]
     pub prioritized_replay_eps: f64,
     /// Sample independent noise for every weight, as CleanRL does, instead of the paper's
-    /// factorised noise
+    /// factorized noise
     #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
     pub parity: bool,
 }
@@ -140,12 +145,6 @@ impl Args {
         }
     }
 
-    /// Importance sampling exponent beta at a timestep, for the log.
-    fn beta(&self, step: u64) -> f64 {
-        let start = self.prioritized_replay_beta;
-        start + (1.0 - start) * (step as f64 / self.total_timesteps as f64).min(1.0)
-    }
-
     fn check(&self) -> Result<()> {
         let (train, target) = (self.train_frequency, self.target_network_frequency);
         update_schedule(self.num_envs, ("train-frequency", train), target)?;
@@ -157,7 +156,7 @@ impl Args {
         positive(&[("batch-size", self.batch_size)])?;
         within("n-step", self.n_step, 1, 64)?;
         // The buffer also holds the `n_step` rewards that follow a step.
-        let least = train + 8 * self.num_envs + self.n_step * self.num_envs;
+        let least = min_buffer_size(train, self.num_envs) + self.n_step * self.num_envs;
         within("buffer-size", self.buffer_size, least, (1 << 30) - 1)?;
         unit(&[
             ("gamma", self.gamma),
@@ -200,7 +199,7 @@ impl NoisyLinear<Tensor> {
         }
     }
 
-    /// Samples noise for the layer: factorised, the outer product of two vectors, or with `parity`
+    /// Samples noise for the layer: factorized, the outer product of two vectors, or with `parity`
     /// independent for every weight.
     fn sample_noise(&self, key: Key<Tensor>, parity: bool) -> Dense<Tensor> {
         let (inputs, outputs) = (self.mean.w.dim(0), self.mean.w.dim(1));
@@ -249,8 +248,9 @@ impl QNetwork<Tensor> {
     /// Initializes a network for observations and actions of the given sizes.
     pub fn init(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> Self {
         let [convs, a, b, c, d] = key.split_n();
-        let kernel = init::torch_default();
-        let encoder = Encoder::init_convs(convs, sizes.obs_kind, &sizes.shape, kernel);
+        // PyTorch's `Conv2d`: kernels and biases `U(+-1 / sqrt(fan_in))`.
+        let (kernel, bias) = (init::torch_default(), Some(init::torch_default()));
+        let encoder = Encoder::init_convs_with(convs, sizes.obs_kind, &sizes.shape, kernel, bias);
         let (features, width) = (encoder.size(), Encoder::hidden_units(sizes.obs_kind));
         let outputs = sizes.num_actions * args.n_atoms;
         QNetwork {
@@ -327,7 +327,7 @@ fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<
 
 /// Returns the importance sampling exponent beta at a timestep `i32[]`, annealed linearly to 1:
 /// `f32[]`.
-pub fn linear_schedule(global_step: Tensor, args: &Args) -> Tensor {
+pub fn beta_schedule(global_step: Tensor, args: &Args) -> Tensor {
     let progress = (global_step.to(DType::F32) / args.total_timesteps as f64).minimum(1.0);
     let start = args.prioritized_replay_beta;
     (start + (1.0 - start) * progress).to(DType::F32)
@@ -382,12 +382,6 @@ pub struct Metrics<T> {
     pub td_loss: T,
     /// Mean value of the actions taken.
     pub q_values: T,
-}
-
-/// Returns the distributions `f32[B, atoms]` of `action: i32[B]` in `q: f32[B, actions, atoms]`.
-fn q_at_action(q: Tensor, action: Tensor) -> Tensor {
-    let taken = one_hot(action, q.dim(1), DType::Bool).expand_dims(-1);
-    where_(taken, q, zeros_like(q)).sum(1)
 }
 
 /// Projects the distributions of `reward + discount * Z`, where Z has the probabilities
@@ -510,7 +504,7 @@ fn train_iteration(
     }
     let [key, sample_key, noise_key] = env_state.key.split_n();
     env_state.key = key;
-    let beta = linear_schedule(env_state.global_step, args);
+    let beta = beta_schedule(env_state.global_step, args);
     let batch = replay_buffer.sample(sample_key, beta, &options);
     let (train_state, noise, errors, metrics) = gradient_step(train_state, &batch, noise_key, args);
     let replay_buffer = replay_buffer.update_priorities(batch.indices, errors, &options);
@@ -574,6 +568,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         .with_mode(args.run.mode)
         .named("rainbow_atari_learn")
         .check_nans(args.run.check_nans);
+    let beta = interpret(|global_step: Tensor| beta_schedule(global_step, args));
 
     let mut trainer = Trainer::start(args, args.steps_per_call())?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
@@ -589,7 +584,8 @@ pub fn train(args: &Args) -> Result<Summary> {
         state = next_state;
         trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
         if learning {
-            trainer.log(&[("charts/beta", args.beta(trainer.global_step()))])?;
+            let beta = beta.call(Array::from(trainer.global_step() as i32))?.item::<f32>()?;
+            trainer.log(&[("charts/beta", beta.into())])?;
         }
         trainer.checkpoint_if_due(&state, &envs)?;
     }

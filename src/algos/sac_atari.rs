@@ -19,13 +19,15 @@ use crate::rl::flags::{
     within,
 };
 use crate::rl::frames::{
-    FrameBuffer, FrameTransition, SampledBatch, newest_frame, stack_and_frame,
+    FrameBuffer, FrameTransition, SampledBatch, min_buffer_size, newest_frame, stack_and_frame,
 };
 use crate::rl::saved::load_model;
 use crate::rl::spaces::Sizes;
-use crate::rl::{EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools};
+use crate::rl::{
+    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools, q_at_action,
+};
 use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{constant, one_hot, where_, zeros, zeros_like};
+use crate::trace::ops::{constant, where_, zeros, zeros_like};
 use crate::tree::Tree;
 use crate::{DType, Key, Tensor, jit, value_and_grad};
 
@@ -114,8 +116,8 @@ impl Args {
         update_schedule(self.num_envs, ("update-frequency", update), target)?;
         at_least_one_call(self.total_timesteps, self.steps_per_call())?;
         positive(&[("batch-size", self.batch_size)])?;
-        // The new steps, a stack of frames of each environment, and the steps after it.
-        within("buffer-size", self.buffer_size, update + 8 * self.num_envs, i32::MAX as usize)?;
+        let least = min_buffer_size(update, self.num_envs);
+        within("buffer-size", self.buffer_size, least, i32::MAX as usize)?;
         unit(&[
             ("gamma", self.gamma),
             ("tau", self.tau),
@@ -300,12 +302,6 @@ fn env_step(
 fn min_q(qf: &[QNetwork<Tensor>; 2], obs: Tensor) -> Tensor {
     let [qf1, qf2] = qf;
     qf1.apply(obs).minimum(qf2.apply(obs))
-}
-
-/// Returns the values `f32[B]` of `action: i32[B]` among `q_values: f32[B, actions]`.
-fn q_at_action(q_values: Tensor, action: Tensor) -> Tensor {
-    let taken = one_hot(action, q_values.dim(1), DType::Bool);
-    where_(taken, q_values, zeros_like(q_values)).sum(1)
 }
 
 /// Computes the TD targets `f32[B]`: the reward plus the discounted expectation, under the policy,

@@ -27,7 +27,7 @@ fn contains(program: &Program, asked: &dyn Fn(&Op) -> bool) -> bool {
 
 /// Operations of more arithmetic than this are worth waking a thread for, which takes as long as a
 /// core needs for a few hundred thousand of these.
-const LARGE: usize = 1 << 21;
+const MIN_PARALLEL_COST: usize = 1 << 21;
 
 /// Arithmetic operations of a Program, by the size of the operation that they are part of.
 #[derive(Default)]
@@ -44,7 +44,7 @@ fn work(program: &Program) -> Work {
         let mut inside = equation.op.subprograms().peekable();
         if inside.peek().is_none() {
             let own = operations(program, equation);
-            let class = if own > LARGE { &mut sum.large } else { &mut sum.small };
+            let class = if own > MIN_PARALLEL_COST { &mut sum.large } else { &mut sum.small };
             *class += own as f64;
             continue;
         }

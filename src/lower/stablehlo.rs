@@ -95,7 +95,7 @@ pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
 }
 
 /// Constants of up to this many elements are written where they are used.
-const SMALL: usize = 16;
+const MAX_INLINE_ELEMENTS: usize = 16;
 
 impl<'a> Emitter<'a> {
     fn module(&mut self, program: &'a Program, functions: Vec<i64>) {
@@ -249,7 +249,7 @@ impl<'a> Emitter<'a> {
         let result = results.first().copied().unwrap_or(&none);
         // These hand slots on, so that constants stay constants.
         if let Op::Constant(literal) = &equation.op {
-            let slot = if literal.ty().numel() <= SMALL || literal.is_splat() {
+            let slot = if literal.ty().numel() <= MAX_INLINE_ELEMENTS || literal.is_splat() {
                 Slot::Constant(literal)
             } else {
                 Slot::Value(self.constant(literal))

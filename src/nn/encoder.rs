@@ -37,8 +37,8 @@ pub struct Encoder<T> {
 struct LayerSizes {
     /// Kernel shapes and strides of the convolutions.
     convs: Vec<([usize; 4], usize)>,
-    /// Number of elements of the input of the first dense layer.
-    conv_features: usize,
+    /// Number of elements of the output of each convolution.
+    conv_outputs: Vec<usize>,
     /// Number of dense layers.
     num_dense: usize,
 }
@@ -46,7 +46,7 @@ struct LayerSizes {
 impl LayerSizes {
     #[track_caller]
     fn new(obs_kind: ObsKind, shape: &Shape) -> LayerSizes {
-        let (image, convs) = match (obs_kind, &shape[..]) {
+        let (mut image, convs) = match (obs_kind, &shape[..]) {
             (ObsKind::Frames, &[frames, height, width]) => {
                 let convs = vec![([8, 8, frames, 32], 4), ([4, 4, 32, 64], 2), ([3, 3, 64, 64], 1)];
                 ([height, width], convs)
@@ -54,8 +54,8 @@ impl LayerSizes {
             (ObsKind::Board, &[height, width, channels]) => {
                 ([height, width], vec![([3, 3, channels, 16], 1)])
             }
-            (ObsKind::Vector, &[size]) => {
-                return LayerSizes { convs: Vec::new(), conv_features: size, num_dense: 2 };
+            (ObsKind::Vector, &[_]) => {
+                return LayerSizes { convs: Vec::new(), conv_outputs: Vec::new(), num_dense: 2 };
             }
             _ => fail_op("Encoder", format!("observations of shape {shape} are not {obs_kind}")),
         };
@@ -65,11 +65,12 @@ impl LayerSizes {
             let problem = format!("{input} needs at least {least} rows and columns, got {shape}");
             fail_op("Encoder", problem);
         }
-        let output =
-            |size, &([window, ..], stride): &([usize; 4], usize)| (size - window) / stride + 1;
-        let pixels: usize = image.map(|size| convs.iter().fold(size, output)).iter().product();
-        let features = convs.last().map_or(0, |(kernel, _)| kernel[3]);
-        LayerSizes { convs, conv_features: pixels * features, num_dense: 1 }
+        let mut conv_outputs = Vec::new();
+        for &([window, .., features], stride) in &convs {
+            image = image.map(|size| (size - window) / stride + 1);
+            conv_outputs.push(image[0] * image[1] * features);
+        }
+        LayerSizes { convs, conv_outputs, num_dense: 1 }
     }
 }
 
@@ -105,7 +106,7 @@ impl Encoder<Tensor> {
             fail_op("Encoder::init_with_keys", problem);
         }
         let dense_keys = keys.split_off(convs.len());
-        let encoder = Encoder::of_convs(keys, obs_kind, shape, kernel);
+        let encoder = Encoder::of_convs(keys, obs_kind, shape, kernel, None);
         dense_keys.into_iter().fold(encoder, |encoder, key| encoder.with_hidden(key, kernel))
     }
 
@@ -118,11 +119,24 @@ impl Encoder<Tensor> {
         kernel: Init,
     ) -> Encoder<Tensor> {
         let _scope = function("Encoder::init_convs");
+        Encoder::init_convs_with(key, obs_kind, shape, kernel, None)
+    }
+
+    /// Like [`init_convs`](Encoder::init_convs), with biases sampled from `bias`; `None` means
+    /// zeros.
+    #[track_caller]
+    pub(crate) fn init_convs_with(
+        key: Key<Tensor>,
+        obs_kind: ObsKind,
+        shape: &Shape,
+        kernel: Init,
+        bias: Option<Init>,
+    ) -> Encoder<Tensor> {
         let keys = match LayerSizes::new(obs_kind, shape).convs.len() {
             0 => Vec::new(),
             num_convs => key.split_vec(num_convs),
         };
-        Encoder::of_convs(keys, obs_kind, shape, kernel)
+        Encoder::of_convs(keys, obs_kind, shape, kernel, bias)
     }
 
     #[track_caller]
@@ -131,11 +145,15 @@ impl Encoder<Tensor> {
         obs_kind: ObsKind,
         shape: &Shape,
         kernel: Init,
+        bias: Option<Init>,
     ) -> Encoder<Tensor> {
         let mut convs = Vec::new();
         for (key, (shape, stride)) in keys.into_iter().zip(LayerSizes::new(obs_kind, shape).convs) {
             let options = ConvOptions { stride, padding: Padding::Valid };
-            convs.push(Conv2d::init(key, shape, options, kernel));
+            convs.push(match bias {
+                Some(_) => Conv2d::init_with(key, shape, options, kernel, bias),
+                None => Conv2d::init(key, shape, options, kernel),
+            });
         }
         let (dense, shape, compute_dtype) = (Vec::new(), shape.clone(), DType::F32);
         Encoder { convs, dense, obs_kind, shape, compute_dtype }
@@ -181,8 +199,14 @@ impl Encoder<Tensor> {
         let _scope = function("Encoder::size");
         match self.dense.last() {
             Some(dense) => dense.w.dim(-1),
-            None => LayerSizes::new(self.obs_kind, &self.shape).conv_features,
+            None => self.conv_outputs().last().copied().unwrap_or_else(|| self.shape.numel()),
         }
+    }
+
+    /// Returns the number of elements of the output of each convolution, for one observation.
+    #[track_caller]
+    pub(crate) fn conv_outputs(&self) -> Vec<usize> {
+        LayerSizes::new(self.obs_kind, &self.shape).conv_outputs
     }
 
     /// Converts observations `[B, ..]` in the environment's dtype to the `f32` input of the first

@@ -37,7 +37,7 @@ pub use algorithm::Algorithm;
 pub use episodes::{EpisodeRecord, EpisodeStats};
 pub use evaluation::{Evaluation, PolicyOutput};
 pub use lock::{is_at, open_locked};
-pub use minibatch::{explained_variance, gather_minibatch, merge_time_and_env};
+pub use minibatch::{explained_variance, gather_minibatch, merge_time_and_env, q_at_action};
 pub use options::{ComputeDtype, ImageNetwork, OnWriteError, RunOptions};
 pub use policy::{Policy, PolicyResults};
 pub use progress::Progress;

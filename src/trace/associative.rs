@@ -58,15 +58,35 @@ pub fn associative_scan<A: Tree<Tensor>>(
             }
         };
         let both = |a: &[Tensor], b: &[Tensor]| -> Vec<Tensor> {
-            let a = tree::replace(&x, a.iter().copied());
-            let b = tree::replace(&x, b.iter().copied());
-            tree::leaves(&combine(a, b))
+            let [first, second] = [a, b].map(|x_part| tree::replace(&x, x_part.iter().copied()));
+            let combined = combine(first, second);
+            check_combined(&x, &combined, a);
+            tree::leaves(&combined)
         };
         if size < 2 {
             return tree::replace(&x, leaves);
         }
         tree::replace(&x, turned(scan(&both, turned(leaves.clone()), &axes)))
     })
+}
+
+/// Ends the trace unless `combined` has the structure of `x` and the types of `a`.
+fn check_combined<A: Tree<Tensor>>(x: &A, combined: &A, a: &[Tensor]) {
+    let names = ["the structure of the argument", "the structure of its result"];
+    let root = "combine's result";
+    if let Some(difference) =
+        tree::structure_difference::<Tensor, Tensor, A, A>(x, combined, root, names)
+    {
+        fail_op("associative_scan", format!("combine changes the structure: {difference}"));
+    }
+    let mut expected = a.iter().map(|leaf| leaf.ty());
+    combined.visit_leaves(&Path::ROOT, &mut |path, leaf| {
+        let (expected, ty) = (expected.next().expect("one a leaf"), leaf.ty());
+        if ty != expected {
+            let path = tree::path_of(root, path);
+            fail_op("associative_scan", format!("{path} must be {expected}, and is {ty}"));
+        }
+    });
 }
 
 /// Every `step`th slice of each leaf, from `start` to before `limit`.

@@ -49,8 +49,8 @@ impl Axis {
     }
 }
 
-/// The text, kept for the life of the process; the same text once.
-pub(crate) fn kept(text: &str) -> &'static str {
+/// The text, interned for the life of the process; the same text once.
+pub(crate) fn interned(text: &str) -> &'static str {
     static ALL: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(there) = all.get(text) {

@@ -6,8 +6,8 @@
 //!
 //! | | results | may be left out, moved, run twice | under `vmap` | under `grad` |
 //! |---|---|---|---|---|
-//! | pure | yes | yes | by [`VmapMethod`] | no derivative: use `custom_jvp` |
-//! | io | yes | no | once for each example | no derivative |
+//! | pure | yes | yes | by [`VmapMethod`] | an error: use `custom_jvp` |
+//! | io | yes | no | once for each example | runs once; its results count as constants |
 //! | debug | none | no | once for each example | runs once, with the values |
 //!
 //! Io and debug callbacks of one run happen in the order of the program, those in loops iteration
@@ -40,7 +40,7 @@ pub(crate) struct Failed(pub(crate) Error);
 /// types `results`.
 ///
 /// `f` must return the same results for the same arguments and do nothing else: a call whose
-/// results are not used is left out, and equal calls may be merged. It has no derivative; wrap it
+/// results are not used is left out, and equal calls may be merged. Its derivative is an error; wrap it
 /// with [`custom_jvp`](crate::custom_jvp()). Under `vmap` it is called for each example, one after
 /// another; see [`pure_callback_with`].
 ///
@@ -110,7 +110,8 @@ where
 /// execution of the call, even if its results are unused. `ordered`: calls happen in order between
 /// runs, too.
 ///
-/// Its results have no derivative. Under `vmap` it is called for each example if an argument
+/// Under `grad` its results count as constants, as with `stop_gradient`; in JAX that is an error.
+/// Under `vmap` it is called for each example if an argument
 /// differs between them; an ordered one is then an error.
 ///
 /// ```

@@ -449,8 +449,37 @@ pub fn verify(program: &Program) -> Result<(), String> {
     verify_inside(program, &[])
 }
 
+/// [`verify`] for a Program that is to be computed: it also has no `custom_lin`, which only the
+/// transpose of a linear Program has.
+///
+/// # Errors
+/// As [`verify`].
+pub(crate) fn verify_computable(program: &Program) -> Result<(), String> {
+    fn holds_custom_lin(program: &Program) -> bool {
+        let mut equations = program.equations.iter();
+        equations
+            .any(|e| matches!(e.op, Op::CustomLin(_)) || e.op.subprograms().any(holds_custom_lin))
+    }
+    verify(program)?;
+    match holds_custom_lin(program) {
+        true => Err("custom_lin has no value: only its transpose is defined".into()),
+        false => Ok(()),
+    }
+}
+
+/// Checks that the types of all variables are known.
+fn verify_variables(program: &Program) -> Result<(), String> {
+    let ports = program.inputs.iter().chain(&program.outputs);
+    let used = program.equations.iter().flat_map(|e| e.inputs.iter().chain(&e.outputs));
+    match ports.chain(used).find(|var| var.index() >= program.types.len()) {
+        Some(var) => Err(format!("{var:?} has no type")),
+        None => Ok(()),
+    }
+}
+
 /// [`verify`] for a Program in the derivatives of `around`.
 fn verify_inside(program: &Program, around: &[&CustomJvpOp]) -> Result<(), String> {
+    verify_variables(program)?;
     let mut defined = vec![false; program.types.len()];
     for &input in &program.inputs {
         if std::mem::replace(&mut defined[input.index()], true) {

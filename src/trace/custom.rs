@@ -19,8 +19,8 @@ use crate::tree::{self, Tree};
 ///
 /// The rule may call the function itself, which then has its rule in the next derivative as well,
 /// as may several functions whose rules call each other. To detect such a call, a rule that makes
-/// one is traced twice. It must not differentiate or batch the function, whose rule it only
-/// defines.
+/// one is traced again, several times if the closures capture values. It must not differentiate or
+/// batch the function, whose rule it only defines.
 ///
 /// Leaves that are neither floats nor complex have no derivative: their tangents are zeros on the way in, and
 /// ignored on the way out. Captures of the closures are constant; a captured tensor that is being
@@ -63,7 +63,9 @@ pub fn custom_jvp<A: Tree<Tensor>, B: Tree<Tensor>>(
         };
         let leaves = tree::leaves(&args);
         let structure = tree::structure(&args);
-        let (op, consts) = calls::operation(at, structure, call, leaves.len(), &rule);
+        let captures = size_of_val(&f) + size_of_val(&jvp) > 0;
+        let site = calls::CallSite { at, structure, num_args: leaves.len(), captures };
+        let (op, consts) = calls::operation(site, call, &rule);
         let operands: Vec<Tensor> = consts.into_iter().chain(leaves).collect();
         tree::replace(&result, bind(Op::CustomJvp(op), &operands, at))
     }

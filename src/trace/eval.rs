@@ -133,7 +133,11 @@ fn run(program: &Program, inputs: Vec<Literal>) -> Vec<Literal> {
     program.outputs.iter().map(|&var| get(&values, var)).collect()
 }
 
-fn run_turn(program: &Program, _: usize, inputs: Vec<Literal>) -> Result<Vec<Literal>, Infallible> {
+fn run_iteration(
+    program: &Program,
+    _: usize,
+    inputs: Vec<Literal>,
+) -> Result<Vec<Literal>, Infallible> {
     Ok(run(program, inputs))
 }
 
@@ -212,9 +216,9 @@ pub fn eval_op(op: &Op, inputs: &[Literal]) -> Vec<Literal> {
         Op::Callback(op) => op
             .run(inputs)
             .unwrap_or_else(|error| std::panic::resume_unwind(Box::new(Failed(error)))),
-        Op::Scan(scan) => always(control::scan(scan, inputs, run_turn)),
-        Op::While(while_op) => always(control::while_loop(while_op, inputs, run_turn)),
-        Op::Cond(cond) => always(control::cond(cond, inputs, run_turn)),
+        Op::Scan(scan) => always(control::scan(scan, inputs, run_iteration)),
+        Op::While(while_op) => always(control::while_loop(while_op, inputs, run_iteration)),
+        Op::Cond(cond) => always(control::cond(cond, inputs, run_iteration)),
     };
     debug_assert!(results.iter().map(Literal::ty).eq(&types), "{}: {results:?}", op.name());
     results

@@ -204,7 +204,7 @@ fn jvp_unary(op: UnaryOp, x: Tensor, y: Tensor, t: Tensor) -> Option<Tensor> {
         UnaryOp::Sinh => t * x.cosh(),
         UnaryOp::Cosh => t * x.sinh(),
         UnaryOp::Asinh => t * (x * x + 1.0).rsqrt(),
-        UnaryOp::Acosh => t * (x * x - 1.0).rsqrt(),
+        UnaryOp::Acosh => t * derivative_of_acosh(x),
         UnaryOp::Atanh => t * ((1.0 / (1.0 + x)) * (1.0 / (1.0 - x))),
         UnaryOp::Cbrt => t * (y.powi(-2) * (1.0 / 3.0)),
         UnaryOp::Logistic => t * (y * (1.0 - y)),
@@ -225,6 +225,23 @@ fn jvp_unary(op: UnaryOp, x: Tensor, y: Tensor, t: Tensor) -> Option<Tensor> {
 fn slope_of_size(x: Tensor, y: Tensor, t: Tensor) -> Tensor {
     let size = where_(y.eq(0.0), 1.0, y).to(x.dtype());
     (t * (x.conj() / size)).real()
+}
+
+/// `1 / sqrt(x^2 - 1)`, of complex numbers in factors: JAX has the wrong sign where the real part of
+/// `x` is negative.
+fn derivative_of_acosh(x: Tensor) -> Tensor {
+    match x.dtype().is_complex() {
+        true => (x - 1.0).rsqrt() * (x + 1.0).rsqrt(),
+        false => (x * x - 1.0).rsqrt(),
+    }
+}
+
+/// True for 0 and for numbers so small that their inverse is infinite.
+fn inverse_overflows(x: Tensor) -> Tensor {
+    match x.dtype().is_complex() {
+        true => x.eq(0.0),
+        false => (1.0 / x).abs().eq(f64::INFINITY),
+    }
 }
 
 /// The slope of `y = bessel_i1e(x)`: 1/2 at 0, where `y / x` has no value.
@@ -260,9 +277,10 @@ fn jvp_binary(
         }),
         BinaryOp::Pow => both(
             &|t| {
-                // The derivative of 0^0 by the base is 0. Nothing else is masked: at an exponent of
-                // 0 the slope is 0, and its derivative by the exponent is not.
-                let flat = a.eq(0.0) & b.eq(0.0);
+                // The derivative of a^0 by the base is 0, also where a^-1 overflows. Nothing else is
+                // masked: at an exponent of 0 the slope is 0, and its derivative by the exponent is
+                // not.
+                let flat = b.eq(0.0) & inverse_overflows(a);
                 let exponent = where_(flat, 1.0, b) - 1.0;
                 t * where_(flat, zeros_like(a), b * a.pow(exponent))
             },

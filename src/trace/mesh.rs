@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::axis::{Axis, AxisVec, kept};
+use super::axis::{Axis, AxisVec, interned};
 use super::op::{ShardingKind, ShardingOp};
 use crate::error::{Error, Result};
 use crate::tree::{Leaf, Path, Segment, Tree, path_of};
@@ -58,7 +58,7 @@ impl Mesh {
             return wrong(format!("a device stands twice in {devices:?}"));
         }
         let axes = axis_names.iter().zip(axis_shapes);
-        let axes = axes.map(|(name, &size)| Axis::named(kept(name), size)).collect();
+        let axes = axes.map(|(name, &size)| Axis::named(interned(name), size)).collect();
         Ok(Mesh(Arc::new(Grid { devices: devices.into(), axes })))
     }
 

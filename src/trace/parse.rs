@@ -22,12 +22,12 @@ use super::op::Op;
 use super::print::bare_dtype;
 use super::program::{Equation, Program, Var, Vars};
 use super::types::{DType, TensorType};
-use crate::error::{Loc, Result};
+use crate::error::{Error, Loc, Result};
 
-/// More variables than any Program has; a longer name is a slip.
-const MAX_EQUATIONS: u32 = 1 << 22;
-/// Programs inside Programs.
-const DEEP: usize = 64;
+/// The most variables of a text, Programs inside included.
+const MAX_VARIABLES: u32 = 1 << 22;
+/// The most Programs inside of each other.
+const MAX_DEPTH: usize = 64;
 
 impl Program {
     /// Parses the text of a Program: one printed with `{}` or `{:#}`, or
@@ -121,6 +121,9 @@ impl Body {
         }
         let types = &mut self.program.types;
         if types.len() <= var.index() {
+            if !reader.count_variables(var.index() + 1 - types.len()) {
+                return Err(too_many_variables(reader, at));
+            }
             types.resize(var.index() + 1, TensorType::scalar(DType::Bool));
         }
         types[var.index()] = ty;
@@ -175,8 +178,10 @@ impl Body {
 
 fn parse_program(reader: &mut Reader<'_>, at: Loc, depth: usize) -> Result<Program> {
     reader.skip_lines();
-    if depth > DEEP {
-        return Err(reader.fault(reader.at, &format!("more than {DEEP} Programs in one another")));
+    if depth > MAX_DEPTH {
+        return Err(
+            reader.fault(reader.at, &format!("more than {MAX_DEPTH} Programs in one another"))
+        );
     }
     let mut body = Body::default();
     reader.expect("{")?;
@@ -246,12 +251,20 @@ fn variable(reader: &mut Reader<'_>, what: &str) -> Result<Var> {
         return Err(reader.fault(start, "no name of several letters begins with `a`"));
     }
     let number = name.bytes().try_fold(0u32, |n, letter| {
-        n.checked_mul(26)?.checked_add((letter - b'a') as u32).filter(|&n| n < MAX_EQUATIONS)
+        n.checked_mul(26)?.checked_add((letter - b'a') as u32).filter(|&n| n < MAX_VARIABLES)
     });
     match number {
         Some(number) => Ok(Var(number)),
-        None => Err(reader.fault(start, &format!("a name beyond {MAX_EQUATIONS} variables"))),
+        None => Err(too_many_variables(reader, start)),
     }
+}
+
+fn too_many_variables(reader: &Reader<'_>, at: usize) -> Error {
+    let problem = format!(
+        "this name makes more than {MAX_VARIABLES} variables, all names before it in the order \
+         a, b, .., z, ba, bb, .. counted"
+    );
+    reader.fault(at, &problem)
 }
 
 /// `a`, `2:f32[3]`, `2`, or `inf:f32[]`.

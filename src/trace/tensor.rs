@@ -419,6 +419,15 @@ impl Stack {
         input.var
     }
 
+    fn fail_outside_a_trace(&self, op: &str, at: Loc) -> ! {
+        let problem = "a tensor operation outside a trace; call it inside a function given to \
+                       jit, eager or interpret, as in `jit(|x: Tensor| x + 1.0).call(array)?`. \
+                       Data on the host is an Array: Array::new, Array::from, Array::zeros";
+        let op = self.function.unwrap_or(op).into();
+        let problem = problem.into();
+        fail(TraceError { op, problem, at, operands: vec![], frames: vec![] });
+    }
+
     fn leaked(&self, tensor: Tensor, op: &str, at: Loc) -> ! {
         fail(TraceError {
             op: self.function.unwrap_or(op).into(),
@@ -449,18 +458,16 @@ pub(crate) fn bind(op: Op, inputs: &[Tensor], caller: Loc) -> Tensors {
             if let Some(&tensor) = inputs.first() {
                 stack.leaked(tensor, op.name(), at);
             }
-            let problem = "a tensor operation outside a trace; call it inside a function given to \
-                           jit, eager or interpret, as in `jit(|x: Tensor| x + 1.0).call(array)?`. \
-                           Data on the host is an Array: Array::new, Array::from, Array::zeros"
-                .into();
-            let op = stack.function.unwrap_or(op.name()).into();
-            fail(TraceError { op, problem, at, operands: vec![], frames: vec![] });
+            stack.fail_outside_a_trace(op.name(), at);
         }
         let mut index = stack.frames.len() - 1;
         while stack.frames[index].kind == FrameKind::Linear {
             let id = stack.frames[index].id;
             if inputs.iter().any(|input| input.trace == id) {
                 break;
+            }
+            if index == 0 {
+                stack.fail_outside_a_trace(op.name(), at);
             }
             index -= 1;
         }
@@ -544,7 +551,7 @@ impl Program {
     /// takes.
     #[track_caller]
     pub fn apply(&self, args: &[Tensor]) -> Vec<Tensor> {
-        if let Err(fault) = check::verify(self) {
+        if let Err(fault) = check::verify_computable(self) {
             fail_op("program", format!("the Program is not well-formed: {fault}"));
         }
         let types: Vec<TensorType> = args.iter().map(|arg| arg.ty()).collect();

@@ -80,7 +80,7 @@ pub(crate) fn transpose_program(
         let out: SmallVec<[Option<Tensor>; 2]> =
             equation.outputs.iter().map(|var| cts[var.index()].take()).collect();
         if out.iter().all(Option::is_none) {
-            // It would be lost without a word.
+            // Otherwise its gradient would silently be zero.
             if let Op::Callback(callback) = &equation.op
                 && equation.inputs.iter().any(|var| linear[var.index()])
             {
@@ -113,6 +113,11 @@ const NOT_LINEAR: &str = "the operands depend on a tangent in a way that is not 
                           reverse-mode differentiation cannot transpose it; a custom_jvp rule must \
                           be linear in its tangents";
 
+/// The problem of a custom derivative rule with `at(..).set(tangent)`.
+const SET_OF_TANGENTS: &str = "reverse-mode differentiation cannot transpose a scatter that sets \
+                               elements to tangents, because several of them may meet at one \
+                               element; write zeros there, and add the tangents with at(..).add";
+
 /// An operand of an equation being transposed.
 pub(crate) struct Operand<'a> {
     /// Its value; `None` if the equation is linear in it.
@@ -126,9 +131,10 @@ impl Operand<'_> {
         self.value.is_none()
     }
 
-    /// The value of an operand that the rule knows to be one.
-    pub(crate) fn known(&self) -> Tensor {
-        self.value.expect("the equation is not linear in this operand")
+    /// The value of an operand in which `op` is not linear. Ends the trace if it depends on a
+    /// tangent.
+    pub(crate) fn known(&self, op: &str) -> Tensor {
+        self.value.unwrap_or_else(|| fail_op(op, NOT_LINEAR))
     }
 }
 
@@ -173,7 +179,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
             (Linearity::Product | Linearity::Quotient | Linearity::Nonlinear, ..) => not_linear(),
         },
         Op::Select => {
-            let (predicate, zero) = (x[0].known(), zeros_like(ct));
+            let (predicate, zero) = (x[0].known(op.name()), zeros_like(ct));
             let on_true = x[1].is_linear().then(|| where_(predicate, ct, zero));
             let on_false = x[2].is_linear().then(|| where_(predicate, zero, ct));
             Parts::from_slice(&[None, on_true, on_false])
@@ -216,20 +222,22 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
         }
         Op::DynamicSlice { .. } => {
             let zero = zeros(&x[0].ty.shape, x[0].ty.dtype);
-            let starts: Vec<Tensor> = x[1..].iter().map(Operand::known).collect();
+            let starts: Vec<Tensor> = x[1..].iter().map(|start| start.known(op.name())).collect();
             first(zero.dynamic_update_slice_clamped(ct, &starts))
         }
         Op::DynamicUpdateSlice => {
-            let starts: Vec<Tensor> = x[2..].iter().map(Operand::known).collect();
+            let starts: Vec<Tensor> = x[2..].iter().map(|start| start.known(op.name())).collect();
             let hole = zeros(&x[1].ty.shape, x[1].ty.dtype);
             let operand = x[0].is_linear().then(|| ct.dynamic_update_slice_clamped(hole, &starts));
             let update =
                 x[1].is_linear().then(|| ct.dynamic_slice_clamped(&starts, &x[1].ty.shape));
             pair(operand, update)
         }
-        Op::Gather(dims) => first(gather::transpose_gather(dims, x[0].ty, x[1].known(), ct)),
+        Op::Gather(dims) => {
+            first(gather::transpose_gather(dims, x[0].ty, x[1].known(op.name()), ct))
+        }
         Op::Scatter(dims) => {
-            let indices = x[1].known();
+            let indices = x[1].known(op.name());
             let (operand_shape, update_shape) = (&x[0].ty.shape, &x[2].ty.shape);
             let operand = match dims.kind {
                 ScatterKind::Add => ct,
@@ -238,7 +246,7 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
                     super::ops::scatter(ct, indices, erased, dims.clone())
                 }
                 ScatterKind::Mul if !x[2].is_linear() => {
-                    super::ops::scatter(ct, indices, x[2].known(), dims.clone())
+                    super::ops::scatter(ct, indices, x[2].known(op.name()), dims.clone())
                 }
                 ScatterKind::Mul | ScatterKind::Max | ScatterKind::Min => not_linear(),
             };
@@ -250,10 +258,8 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
                     update_shape,
                     ct,
                 ),
-                // Their derivatives are written with an adding scatter.
-                ScatterKind::Set | ScatterKind::Mul | ScatterKind::Max | ScatterKind::Min => {
-                    not_linear()
-                }
+                ScatterKind::Set => fail_op(op.name(), SET_OF_TANGENTS),
+                ScatterKind::Mul | ScatterKind::Max | ScatterKind::Min => not_linear(),
             });
             Parts::from_slice(&[Some(operand), None, updates])
         }

@@ -279,8 +279,8 @@ impl TensorType {
         self.numel().saturating_mul(self.dtype.size())
     }
 
-    /// Refuses a type whose sizes no machine can address. Axes of size 0 do not make the others
-    /// small: strides and sizes along them are computed all the same.
+    /// Refuses a type whose sizes no machine can address: the product of all sizes but those of 0,
+    /// because strides along the other axes are computed also for an array without elements.
     pub(crate) fn ensure_addressable(&self) -> Result<(), String> {
         let bytes = self
             .shape

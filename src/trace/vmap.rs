@@ -37,6 +37,7 @@ use smallvec::{SmallVec, smallvec};
 pub use self::axes::{LeafAxes, VmapOptions};
 pub(crate) use self::sharding::on_one_device;
 use super::axis::Axis;
+use super::check;
 use super::op::{Amounts, Axes, Op};
 use super::program::Program;
 use super::tensor::{
@@ -107,7 +108,7 @@ fn apply<A: Tree<Tensor>, B: Tree<Tensor>>(
     args: A,
 ) -> B {
     let (inputs, size) = at_line(at, || mapped_leaves(options, &args));
-    let mut types = inputs.iter().map(|input| input.lane_type());
+    let mut types = inputs.iter().map(|input| input.example_type());
     let example = args.map_leaves_ref(&Path::ROOT, &mut |_, _| types.next().expect("a leaf each"));
     let axis = Axis::new(name, size);
     let call = |args| within_axis(axis, || f(axis, args));
@@ -197,8 +198,8 @@ fn check_axes<A: Tree<Tensor>>(axes: &LeafAxes, name: &str, root: &str, tree: &A
 }
 
 /// The Program of all members of `axis` together: `mapped` marks the inputs that have a first axis
-/// of the members, and the result marks the outputs that have one. Collectives along the axis are
-/// gone.
+/// of the members, and the result marks the outputs that have one. Batching has replaced the
+/// collectives along the axis.
 pub(crate) fn over_members(
     program: &Program,
     mapped: &[bool],
@@ -249,7 +250,7 @@ impl Batched {
     }
 
     /// The type of one example.
-    pub(crate) fn lane_type(self) -> TensorType {
+    pub(crate) fn example_type(self) -> TensorType {
         let ty = self.tensor.ty();
         if self.mapped { TensorType::new(ty.dtype, ty.shape.without_axis(0)) } else { ty }
     }
@@ -347,6 +348,11 @@ fn batch(op: &Op, inputs: &[Batched], context: BatchContext, at: Loc) -> Results
         bind(op, &inputs, at).into_iter().map(Batched::mapped).collect()
     };
     let one = |tensor: Tensor| -> Results { smallvec![Batched::mapped(tensor)] };
+    if size == 0
+        && let Some(results) = empty_results(op, inputs)
+    {
+        return results;
+    }
     match op {
         // Without operands, so never mapped.
         Op::Constant(_) | Op::Iota { .. } => over_all(op.clone()),
@@ -410,6 +416,27 @@ fn batch(op: &Op, inputs: &[Batched], context: BatchContext, at: Loc) -> Results
     }
 }
 
+/// Results for a batch without examples, of the operations whose rules put the batch into an axis of a
+/// window or of a group, which cannot be empty.
+fn empty_results(op: &Op, inputs: &[Batched]) -> Option<Results> {
+    let has_windows = matches!(
+        op,
+        Op::Gather(_)
+            | Op::Scatter(_)
+            | Op::DynamicSlice { .. }
+            | Op::DynamicUpdateSlice
+            | Op::Conv(_)
+    );
+    if !has_windows {
+        return None;
+    }
+    let types: SmallVec<[TensorType; 4]> = inputs.iter().map(|x| x.example_type()).collect();
+    let types: SmallVec<[&TensorType; 4]> = types.iter().collect();
+    let results = check::infer(op, &types).ok()?;
+    let empty = |ty: &TensorType| Batched::mapped(ops::zeros(ty.shape.with_axis(0, 0), ty.dtype));
+    Some(results.iter().map(empty).collect())
+}
+
 fn pad(inputs: &[Batched], low: &[i64], high: &[i64], interior: &[usize], size: usize) -> Tensor {
     let (x, value) = (inputs[0], inputs[1]);
     let first = |amounts: &[i64]| -> Amounts {
@@ -421,7 +448,7 @@ fn pad(inputs: &[Batched], low: &[i64], high: &[i64], interior: &[usize], size: 
     }
     // An operation pads with one value only: pad with zeros, then put each example's value where
     // padding came.
-    let lane = x.lane_type();
+    let lane = x.example_type();
     let zero = ops::constant(Literal::filled(TensorType::scalar(lane.dtype), 0.0));
     let padded = x.full(size).pad_with(&batch_low, &batch_high, &batch_interior, zero);
     let kept = ops::full(&lane.shape, 1.0, DType::Bool).pad_interior(low, high, interior, 0.0);

@@ -85,6 +85,18 @@ fn same_twice(run: impl Fn() -> Summary) -> Summary {
     one
 }
 
+/// Flags that, with a learning rate of 1e15, make a NaN in the rollout after the first gradient
+/// step.
+const DIVERGING: [&str; 4] =
+    ["--vf-coef=1e15", "--update-epochs=1", "--num-minibatches=1", "--check-nans"];
+
+/// Fails unless the NaN of a run was found by the program that made it, and not by a later one.
+fn expect_traced_nan(result: podracer::Result<Summary>) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, podracer::Error::Nan(_)), "{error}");
+    assert!(!error.to_string().contains("it was not made here"), "{error}");
+}
+
 /// What is said of settings that cannot be.
 fn message(result: podracer::Result<Summary>) -> String {
     match result {

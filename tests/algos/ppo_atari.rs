@@ -7,7 +7,7 @@ use podracer::rl::Algorithm;
 use podracer::tree;
 
 use super::fixture::{acted, dense, expect, ints, trunk, wave};
-use super::{message, same_twice, scalars};
+use super::{DIVERGING, expect_traced_nan, message, same_twice, scalars};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());
@@ -64,6 +64,13 @@ fn an_atari_game_is_trained_on() {
     let flags = ["--env-id=Pong-v5", "--num-envs=2", "--num-steps=8", "--total-timesteps=16"];
     let summary = train(&args(runs.path(), &flags)).unwrap();
     assert_eq!(summary.global_step, 16);
+}
+
+#[test]
+fn a_nan_of_a_rollout_is_traced_to_its_operation() {
+    let runs = tempfile::tempdir().unwrap();
+    let flags = [&DIVERGING[..], &["--learning-rate=1e15"]].concat();
+    expect_traced_nan(train(&args(runs.path(), &flags)));
 }
 
 #[test]

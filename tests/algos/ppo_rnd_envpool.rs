@@ -13,7 +13,7 @@ use podracer::trace::ops::concatenate;
 use podracer::{Array, DType, Key, Tensor, interpret, jit, random};
 
 use super::fixture::{expect, floats, wave};
-use super::{message, same_twice, scalars};
+use super::{DIVERGING, expect_traced_nan, message, same_twice, scalars};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());
@@ -79,6 +79,13 @@ fn a_seed_reproduces_a_run() {
     for tag in ["losses/fwd_loss", "losses/value_loss", "charts/episode_curiosity_reward"] {
         assert_eq!(logged.keys().filter(|(name, _)| name == tag).count(), 3, "{tag}");
     }
+}
+
+#[test]
+fn a_nan_of_a_rollout_is_traced_to_its_operation() {
+    let runs = tempfile::tempdir().unwrap();
+    let flags = [&DIVERGING[..], &["--learning-rate=1e15"]].concat();
+    expect_traced_nan(train(&args(runs.path(), &flags)));
 }
 
 #[test]

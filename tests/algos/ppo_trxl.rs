@@ -12,10 +12,10 @@ use podracer::lower::artifact::PyTree;
 use podracer::optim::Adam;
 use podracer::rl::saved::{SavedMetadata, load_model};
 use podracer::rl::{Algorithm, checkpoint};
-use podracer::{Array, Tensor, interpret, jit};
+use podracer::{Array, Key, Tensor, interpret, jit};
 
 use super::cases::{args, one_seed_gives_one_run, refused};
-use super::scalars;
+use super::{DIVERGING, expect_traced_nan, scalars};
 
 /// Episodes of up to 16 steps, and a window of four.
 const SMALL: &[&str] = &[
@@ -215,6 +215,62 @@ fn images_are_reconstructed() {
     let loss = of("reconstruction_loss", 8);
     assert!(loss > 0.3 && loss < 1.0, "{loss}");
     assert!(of("reconstruction_loss", 16) < loss, "it does not fall");
+}
+
+/// Returns the largest absolute value of a bias.
+fn largest(bias: Option<&Array>) -> f32 {
+    let values = bias.unwrap().to_vec::<f32>().unwrap();
+    values.into_iter().fold(0.0, |largest, x| x.abs().max(largest))
+}
+
+/// A kernel of PyTorch's `ConvTranspose2d` is `[inputs, outputs, window, window]`: `orthogonal_`
+/// makes the parts of the inputs orthonormal, and the fan-in of the bias is the size of a part.
+#[test]
+fn initial_weights_are_distributed_as_in_pytorch() {
+    let sizes = TrxlSizes {
+        obs_kind: ObsKind::Frames,
+        shape: [3, 84, 84].into(),
+        nvec: vec![2],
+        max_episode_steps: 16,
+    };
+    let flags = ["--trxl-dim=8", "--trxl-num-layers=1", "--reconstruction-coef=0.1"];
+    let args = Args::from_flags(flags).unwrap();
+    let run = jit(|key: Key<Tensor>| {
+        let agent = Agent::init(key, &sizes, &args);
+        (agent.convs, agent.transposed_cnn)
+    });
+    let (encoder, decoder) = run.call(Key::new(1)).unwrap();
+    for conv in &encoder.convs {
+        let bound = 1.0 / (conv.w.shape()[..3].iter().product::<usize>() as f32).sqrt();
+        let largest = largest(conv.b.as_ref());
+        assert!(largest <= 1.000_001 * bound && largest > 0.5 * bound, "{largest}, {bound}");
+    }
+    for conv in &decoder.unwrap().convs {
+        let [height, width, inputs, outputs]: [usize; 4] =
+            std::array::from_fn(|axis| conv.w.shape()[axis]);
+        let values = conv.w.to_vec::<f32>().unwrap();
+        // Element `[y, x, input, output]`, with `at` counting y, x and the output.
+        let element = |at: usize, input: usize| {
+            f64::from(values[(at / outputs * inputs + input) * outputs + at % outputs])
+        };
+        let size = height * width * outputs;
+        for a in 0..inputs {
+            for b in 0..=a {
+                let product: f64 = (0..size).map(|at| element(at, a) * element(at, b)).sum();
+                let expected = if a == b { 2.0 } else { 0.0 };
+                assert!((product - expected).abs() < 1e-4, "inputs {a} and {b}: {product}");
+            }
+        }
+        let (bound, largest) = (1.0 / (size as f32).sqrt(), largest(conv.b.as_ref()));
+        assert!(largest <= 1.000_001 * bound && largest > 0.1 * bound, "{largest}, {bound}");
+    }
+}
+
+#[test]
+fn a_nan_of_a_rollout_is_traced_to_its_operation() {
+    let runs = tempfile::tempdir().unwrap();
+    let flags = [&DIVERGING[..], &["--init-lr=1e15"]].concat();
+    expect_traced_nan(train(&args(runs.path(), SMALL, &flags)));
 }
 
 #[test]

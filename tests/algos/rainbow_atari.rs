@@ -6,7 +6,8 @@ use podracer::envs::ObsKind;
 use podracer::nn::{Dense, Encoder};
 use podracer::rl::Algorithm;
 use podracer::rl::prioritized::PrioritizedBatch;
-use podracer::{Array, Tensor, interpret, value_and_grad};
+use podracer::rl::spaces::Sizes;
+use podracer::{Array, Key, Tensor, interpret, jit, value_and_grad};
 
 use super::c51::support;
 use super::cases::{Case, args, one_seed_gives_one_run, refused};
@@ -78,6 +79,22 @@ fn td_loss_equals_jax() {
     case.close("q_values", &metrics.q_values);
     case.close("grad_w", &grads.value[1].mean.w);
     case.close("grad_sigma", &grads.advantage[1].sigma.w);
+}
+
+/// PyTorch's `Conv2d`: kernels and biases are uniform up to one over the root of the fan-in.
+#[test]
+fn initial_convolutions_are_distributed_as_in_pytorch() {
+    let sizes = Sizes { obs_kind: ObsKind::Frames, shape: [4, 84, 84].into(), num_actions: 3 };
+    let args = Args::from_flags([""; 0]).unwrap();
+    let run = jit(|key: Key<Tensor>| QNetwork::init(key, &sizes, &args).encoder);
+    for conv in run.call(Key::new(1)).unwrap().convs {
+        let bound = 1.0 / (conv.w.shape()[..3].iter().product::<usize>() as f32).sqrt();
+        for values in [conv.w, conv.b.unwrap()] {
+            let values = values.to_vec::<f32>().unwrap();
+            let largest = values.into_iter().fold(0.0, |largest: f32, x| x.abs().max(largest));
+            assert!(largest <= 1.000_001 * bound && largest > 0.5 * bound, "{largest}, {bound}");
+        }
+    }
 }
 
 #[test]

@@ -9,8 +9,8 @@ use podracer::trace::numpy::{self, FftNorm, einsum, kron, vecdot, vecmat};
 use podracer::trace::op::{FftKind, TriangularSolveOp};
 use podracer::trace::ops::{self, complex, concatenate, constant, where_};
 use podracer::{
-    Complex, DType, Tensor, checkpoint, cond, grad, grad_holomorphic, jvp, linearize, scan, vmap,
-    while_loop,
+    Array, Complex, DType, Tensor, checkpoint, cond, grad, grad_holomorphic, interpret, jvp,
+    linearize, scan, vmap, while_loop,
 };
 
 use crate::names::{Function, Suite};
@@ -293,4 +293,20 @@ fn compiled_values_and_gradients_are_those_of_jax() {
 #[test]
 fn vmap_is_the_function_of_each_example() {
     suite().batches();
+}
+
+/// JAX 0.10.2 has the opposite sign where the real part is negative.
+#[test]
+fn the_derivative_of_acosh_is_its_difference_quotient() {
+    let values = |x: Complex<f64>| {
+        let f = interpret(|x: Tensor| (x.acosh(), grad_holomorphic(|x: Tensor| x.acosh())(x)));
+        let (y, slope) = f.call(Array::from(x)).unwrap();
+        (y.item::<Complex<f64>>().unwrap(), slope.item::<Complex<f64>>().unwrap())
+    };
+    for (re, im) in [(-2.0, 0.5), (2.0, 0.5), (-0.5, 0.1), (-0.5, -3.0), (0.5, -0.1)] {
+        let (x, step) = (Complex::new(re, im), Complex::new(1e-6, 0.0));
+        let expected = (values(x + step).0 - values(x - step).0) / (step + step);
+        let found = values(x).1;
+        assert!((found - expected).norm() < 1e-8, "{x}: {found} instead of {expected}");
+    }
 }

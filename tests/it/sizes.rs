@@ -10,11 +10,11 @@ use podracer::trace::control::{ScanOptions, fori_loop, scan_with};
 use podracer::trace::numpy::{WindowOptions, einsum, tensordot};
 use podracer::trace::op::ReduceOp;
 use podracer::trace::ops::{
-    self, ConvGeneralDilated, ConvTranspose, Padding, concatenate, conv_general_dilated,
-    conv_transpose, stack,
+    self, ConvGeneralDilated, ConvOptions, ConvTranspose, Padding, concatenate,
+    conv_general_dilated, conv_transpose, stack,
 };
 use podracer::trace::{VmapOptions, vmap_with};
-use podracer::{Array, DType, Error, Literal, Mode, Program, Tensor, jit, make_program};
+use podracer::{Array, DType, Error, Literal, Mode, Program, Tensor, jit, make_program, vmap};
 
 const SIZES: [usize; 14] = [
     0,
@@ -298,5 +298,51 @@ fn program_texts_of_every_size_are_read_or_refused() {
                 assert!(read.is_ok(), "{text}");
             }
         }
+    }
+}
+
+/// Operations on an example `f32[4,3]` and an index, under `vmap` over no examples.
+#[test]
+fn a_batch_may_be_empty() {
+    type Case = (fn(Tensor, Tensor) -> Tensor, &'static [usize]);
+    let cases: [Case; 6] = [
+        (|x, i| x.take(i, 0), &[0, 3]),
+        (|x, i| x.dynamic_slice(&[i, i], [1, 2]), &[0, 1, 2]),
+        (|x, i| x.dynamic_update_slice(ops::ones([1, 2], DType::F32), &[i, i]), &[0, 4, 3]),
+        (|x, i| x.at(&[i]).set(0.0), &[0, 4, 3]),
+        (
+            |x, _| convolution(x.reshape([1, 4, 3, 1]), ops::ones([2, 2, 1, 5], DType::F32)),
+            &[0, 1, 3, 2, 5],
+        ),
+        (
+            |x, _| convolution(ops::ones([1, 4, 3, 1], DType::F32), x.reshape([2, 2, 1, 3])),
+            &[0, 1, 3, 2, 3],
+        ),
+    ];
+    let args = (Array::zeros([0, 4, 3], DType::F32), Array::zeros([0], DType::I32));
+    for (number, (f, shape)) in cases.into_iter().enumerate() {
+        let batched = move |args: (Tensor, Tensor)| vmap(move |(x, i)| f(x, i))(args);
+        let program = make_program(batched, &args);
+        let program = program.unwrap_or_else(|error| panic!("{number}: {error}"));
+        for mode in [Mode::Interpret, Mode::Eager, Mode::Jit] {
+            let results = run_program(&program, &[args.0.clone(), args.1.clone()], mode).unwrap();
+            assert_eq!(results[0].shape()[..], *shape, "{number} {mode}");
+        }
+    }
+}
+
+fn convolution(x: Tensor, kernel: Tensor) -> Tensor {
+    ops::conv2d(x, kernel, &ConvOptions::default())
+}
+
+/// A loop counts in i32.
+#[test]
+fn loops_longer_than_the_counter_are_errors() {
+    for length in [1 << 31, (1 << 32) + 5] {
+        let f = move |x: Tensor| {
+            scan_with(|c: Tensor, ()| (c + 1.0, ()), x, (), ScanOptions::length(length)).0
+        };
+        let error = make_program(f, &Array::from(0.0f32)).unwrap_err().to_string();
+        assert!(error.contains(&format!("has {length} iterations")), "{error}");
     }
 }

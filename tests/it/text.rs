@@ -3,8 +3,10 @@
 //! That each operation reads back is held to beside the laws, for every Program met there.
 
 use half::{bf16, f16};
+use podracer::jit::run_program;
+use podracer::trace::Var;
 use podracer::trace::op::{BinaryOp, Op};
-use podracer::{DType, Literal, Program, TensorType};
+use podracer::{Array, DType, Literal, Mode, Program, TensorType};
 use pretty_assertions::assert_eq;
 
 use crate::build::{Build, f32s};
@@ -137,7 +139,7 @@ const FAULTS: &[(&str, &str, &str)] = &[
     ("{ lambda a:f32[x]. let", "1, column 16", "expected a number, found `x`"),
     ("{ lambda a:f32[99999999,99999999]. let", "1, column 15", "more elements than any memory has"),
     ("{ lambda a:f32[2] a:f32[2]. let", "1, column 19", "this variable is defined twice"),
-    ("{ lambda zzzzzzzz:f32[]. let", "1, column 10", "a name beyond 4194304 variables"),
+    ("{ lambda zzzzzzzz:f32[]. let", "1, column 10", "this name makes more than 4194304 variables"),
     ("{ lambda ab:f32[]. let", "1, column 10", "no name of several letters begins with `a`"),
     ("{ lambda a:f32[]. in (a) }", "1, column 19", "expected `let`, found `in`"),
     ("{ lambda a:f32[]. let\n  in (b) }", "2, column 7", "this variable is not defined above"),
@@ -283,6 +285,12 @@ fn faults_are_reported_with_their_position() {
     let deep = "{ lambda a:i32[]. let\n b:i32[] = cond a a\n branch 0: ".repeat(100_000);
     let error = Program::parse(&deep).unwrap_err().to_string();
     assert!(error.contains("more than 64 Programs in one another"), "{error}");
+    let branches: String = (0..10)
+        .map(|i| format!("branch {i}: {{ lambda caaaa:i32[]. let\n in (caaaa) }}\n"))
+        .collect();
+    let wide = format!("{{ lambda a:i32[]. let\n b:i32[] = cond a a\n {branches} in (b) }}");
+    let error = Program::parse(&wide).unwrap_err().to_string();
+    assert!(error.contains("makes more than 4194304 variables"), "{error}");
     let error = Literal::parse("f32[2] [1, x]").unwrap_err().to_string();
     assert!(error.starts_with("literal, line 1, column 12: f32 wants a number"), "{error}");
 }
@@ -306,4 +314,20 @@ fn spoilt_text_never_ends_the_process() {
         }
     }
     assert!(read > 0);
+}
+
+#[test]
+fn programs_that_cannot_run_are_errors() {
+    let linear = "{ lambda a:f32[]. let
+ b:f32[] = custom_lin[known=0] a
+ bwd: { lambda c:f32[].                   let in (c) }
+ in (b) }";
+    let no_type = Program { inputs: vec![Var(3)], ..Default::default() };
+    let linear = Program::parse(linear).unwrap();
+    for mode in [Mode::Interpret, Mode::Eager, Mode::Jit] {
+        let error = run_program(&linear, &[Array::from(1.0f32)], mode).unwrap_err().to_string();
+        assert!(error.contains("custom_lin has no value"), "{error}");
+        let error = run_program(&no_type, &[], mode).unwrap_err().to_string();
+        assert!(error.contains("has no type"), "{error}");
+    }
 }

@@ -17,7 +17,7 @@ pub struct Plan {
     /// Id of the environment
     #[arg(long, default_value = "Breakout-v5")]
     env_id: String,
-    /// Environments of the whole run
+    /// Environments of each process
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u32).range(4..=1 << 20))]
     envs: u32,
     /// Devices of the machine

@@ -2,9 +2,10 @@
 
 use crate::envs::ObsKind;
 use crate::nn::{
-    Conv2d, ConvTranspose2d, Dense, Encoder,
+    ConvTranspose2d, Dense, Encoder,
     init::{orthogonal, torch_default},
 };
+use crate::trace::DType;
 use crate::trace::ops::{ConvOptions, Padding};
 use crate::tree::Tree;
 use crate::{Key, Tensor};
@@ -18,23 +19,33 @@ pub struct TransposedCnn<T> {
     pub convs: [ConvTranspose2d<T>; 3],
 }
 
+/// Initializes a transposed convolution as CleanRL's `layer_init`. PyTorch's kernel is
+/// `[inputs, outputs, window, window]`: the kernels of the inputs are orthonormal times a gain, and
+/// the fan-in of the bias is the number of elements of such a kernel.
+fn conv_init(
+    key: Key<Tensor>,
+    window: usize,
+    (inputs, outputs): (usize, usize),
+    stride: usize,
+) -> ConvTranspose2d<Tensor> {
+    let (kernel_key, bias_key) = key.split();
+    let kernel = orthogonal(2.0f64.sqrt());
+    let w = kernel.draw(kernel_key, [window, window, outputs, inputs], DType::F32).swapaxes(2, 3);
+    let fans = (window * window * outputs, window * window * inputs);
+    let b = torch_default().draw_fans(bias_key, &[outputs].into(), DType::F32, fans);
+    ConvTranspose2d { w, b: Some(b), options: ConvOptions { stride, padding: Padding::Valid } }
+}
+
 impl TransposedCnn<Tensor> {
+    /// Initializes a decoder of `dim` hidden units to images of `channels` channels.
     pub(super) fn init(key: Key<Tensor>, dim: usize, channels: usize) -> TransposedCnn<Tensor> {
         let [dense, first, second, third] = key.split_n();
-        let conv = |key: Key<Tensor>, shape: [usize; 4], stride| {
-            let options = ConvOptions { stride, padding: Padding::Valid };
-            let init = orthogonal(2.0f64.sqrt());
-            // PyTorch's default counts the output features and the window as fan-in.
-            let Conv2d { w, b, .. } =
-                Conv2d::init_with(key, shape, options.clone(), init, Some(torch_default()));
-            ConvTranspose2d { w, b, options }
-        };
         TransposedCnn {
             dense: super::layer_init(dense, dim, 7 * 7 * 64, 2.0f64.sqrt()),
             convs: [
-                conv(first, [3, 3, 64, 64], 1),
-                conv(second, [4, 4, 64, 32], 2),
-                conv(third, [8, 8, 32, channels], 4),
+                conv_init(first, 3, (64, 64), 1),
+                conv_init(second, 4, (64, 32), 2),
+                conv_init(third, 8, (32, channels), 4),
             ],
         }
     }

@@ -125,8 +125,10 @@ pub struct MemoryWindow<T> {
 
 /// Returns the memory windows of steps `episode_steps: i32[B]` of their episodes. The last W steps
 /// before step b are in rows `starts[b]` to `starts[b] + W - 1` of `stored_memories: f32[rows, layers,
-/// dim]`, oldest first; `starts: i32[B]`. A window begins at the first step of the episode, or W - 1
-/// steps before this one. Its steps that are still to come have memories of zeros.
+/// dim]`, oldest first; `starts: i32[B]`.
+///
+/// The window of step t is steps `max(0, t - W + 1)` to `max(0, t - W + 1) + W - 1` of the episode.
+/// Steps t and later are masked, and their memories are zeros.
 pub fn memory_window(
     stored_memories: Tensor,
     starts: Tensor,
@@ -154,7 +156,7 @@ pub(super) fn env_window(memory: Tensor, steps: Tensor) -> MemoryWindow<Tensor> 
 }
 
 /// Returns the memories of the last W steps after a step with new memories `f32[N, layers, dim]`.
-pub(super) fn remember(memory: Tensor, new: Tensor) -> Tensor {
+pub(super) fn append_memory(memory: Tensor, new: Tensor) -> Tensor {
     let newer = memory.slice_axis(1, 1, memory.dim(1));
     concatenate(&[newer, new.expand_dims(1)], 1)
 }

@@ -31,7 +31,7 @@ const REPORTS: u64 = 10;
 /// Time between two looks at the events of a run.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Trials in the table at the end.
-const SHOWN: usize = 10;
+const MAX_SHOWN_TRIALS: usize = 10;
 
 #[derive(Debug, Args)]
 pub struct Settings {
@@ -317,7 +317,7 @@ impl Tuner<'_> {
             names.join(" | "),
             "---:|".repeat(names.len())
         );
-        for (trial, _) in best.iter().take(SHOWN) {
+        for (trial, _) in best.iter().take(MAX_SHOWN_TRIALS) {
             let values = self.settings.search.iter().map(|search| search.value_in(&trial.values));
             let (mean, std) = mean_and_std(&trial.returns);
             let spread =

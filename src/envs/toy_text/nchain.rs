@@ -10,8 +10,8 @@ use super::table::{self, Table, Transition};
 const ID: &str = "NChain-v0";
 const LENGTH: usize = 5;
 const SLIP: f64 = 0.2;
-const SMALL: f64 = 2.0;
-const LARGE: f64 = 10.0;
+const SMALL_REWARD: f64 = 2.0;
+const LARGE_REWARD: f64 = 10.0;
 
 /// `NChain-v0`: move forward along five states (0), or back to the first (1) for a reward of 2.
 ///
@@ -32,9 +32,9 @@ impl NChain {
             let outcome = |probability, back| {
                 let last = state == LENGTH - 1;
                 let (state, reward) = match (back, last) {
-                    (true, _) => (0, SMALL),
+                    (true, _) => (0, SMALL_REWARD),
                     (false, false) => (state + 1, 0.0),
-                    (false, true) => (state, LARGE),
+                    (false, true) => (state, LARGE_REWARD),
                 };
                 Transition { probability, state, reward, terminated: false }
             };

@@ -51,10 +51,10 @@ pub(in crate::lower) fn is_layer(dims: &DotDims, tys: &[&TensorType]) -> bool {
 
 /// The most arithmetic in products for which running inline is worth one thread and simple code:
 /// about 10 microseconds.
-const PRODUCTS: usize = 1 << 18;
+const MAX_INLINE_PRODUCTS: usize = 1 << 18;
 
 /// The runtime's limit for running inline, less a margin for the error of our estimate.
-const OTHERS: usize = 800;
+const MAX_INLINE_OTHERS: usize = 800;
 
 /// The layers of a Program small enough to run inline.
 pub(in crate::lower) struct NativeCalls {
@@ -97,7 +97,7 @@ impl NativeCalls {
                 products += operations(program, equation);
             }
         }
-        if products == 0 || products > PRODUCTS {
+        if products == 0 || products > MAX_INLINE_PRODUCTS {
             return None;
         }
         let mut calls = NativeCalls { layers: HashMap::new(), absorbed: HashSet::new() };
@@ -123,7 +123,7 @@ impl NativeCalls {
                 sums += program.ty(product).numel();
             }
         }
-        (inline_operations(program) <= OTHERS + sums).then_some(calls)
+        (inline_operations(program) <= MAX_INLINE_OTHERS + sums).then_some(calls)
     }
 
     pub(in crate::lower) fn role(&self, output: Var) -> Role {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::super::pjrt::calls::Running;
 use super::abi::{Api, ErrorDestroyArgs, NumThreadsArgs, PoolApi, ScheduleArgs};
 use super::{Call, panic_text};
 
@@ -30,7 +31,7 @@ struct Job {
 
 /// Time for which the calling thread polls for the last parts before it sleeps. Waking a thread
 /// costs about 50 us, and a part of a small convolution takes no longer than that.
-const POLLING: Duration = Duration::from_micros(200);
+const MAX_POLL_TIME: Duration = Duration::from_micros(200);
 
 // SAFETY: the task may be called by several threads at once.
 unsafe impl Send for Job {}
@@ -68,7 +69,7 @@ impl Job {
     fn wait(&self) -> Option<String> {
         let running = || self.finished.load(Ordering::Acquire) < self.count;
         let start = Instant::now();
-        while running() && start.elapsed() < POLLING {
+        while running() && start.elapsed() < MAX_POLL_TIME {
             for _ in 0..64 {
                 spin_loop();
             }
@@ -91,6 +92,7 @@ impl Job {
 unsafe extern "C" fn help(data: *mut c_void) {
     // SAFETY: the pointer was made by `Arc::into_raw`, for this call alone.
     let job = unsafe { Arc::from_raw(data.cast_const().cast::<Job>()) };
+    let _running = Running::new();
     job.work();
 }
 

@@ -61,7 +61,7 @@ pub(super) fn dtype_of(element: i32) -> Option<DType> {
 }
 
 /// Bytes from which on devices of a CPU share data rather than copy it.
-const SHARED: usize = 1 << 16;
+const MIN_SHARED_BYTES: usize = 1 << 16;
 
 /// Data on one device. Dropping it frees the memory once no running program uses it.
 pub struct Buffer {
@@ -345,7 +345,7 @@ impl Buffer {
     /// keeps this buffer; else it is copied.
     pub fn on_device(self: &Arc<Buffer>, device: usize) -> Result<Buffer> {
         // Two integers of 4 bits share a byte there, so they are not host data.
-        let large = self.ty.bytes() >= SHARED && !self.ty.dtype.is_int4();
+        let large = self.ty.bytes() >= MIN_SHARED_BYTES && !self.ty.dtype.is_int4();
         if !(large && self.client.is_cpu() && self.is_ready()?) {
             return self.copy_to_device(device);
         }

@@ -176,8 +176,8 @@ impl Executable {
     ///
     /// Arguments that the program declares as donated are deleted by this, except those whose
     /// positions are in `non_donatable`. Types and shapes of arguments are the caller's to check:
-    /// the runtime checks their number and byte sizes only. Fails without having changed
-    /// `outputs`; an error of the running program itself shows when its results are waited for.
+    /// the runtime checks their number and byte sizes only. An error of the running program itself
+    /// shows when its results are waited for.
     #[inline]
     pub fn execute<'a>(
         &self,

@@ -45,9 +45,20 @@ struct Own {
 
 impl Own {
     fn new() -> Own {
-        let is_main = std::thread::current().name() == Some("main");
-        Own { in_flight: Arc::default(), is_main }
+        Own { in_flight: Arc::default(), is_main: is_main_thread() }
     }
+}
+
+/// Returns true on the thread whose end ends the process. Another one can have the name "main".
+fn is_main_thread() -> bool {
+    #[cfg(target_os = "linux")]
+    // SAFETY: both functions only read numbers of this process.
+    return unsafe { libc::gettid() == libc::getpid() };
+    #[cfg(target_os = "macos")]
+    // SAFETY: the function only reads a property of this thread.
+    return unsafe { libc::pthread_main_np() } != 0;
+    #[cfg(not(any(target_os = "linux", target_os = "macos")))]
+    return std::thread::current().name() == Some("main");
 }
 
 impl Drop for Own {

@@ -37,7 +37,7 @@ impl Plugin {
             target_arch = "x86_64"
         ))]
         if !std::env::var("PODRACER_MALLOC").is_ok_and(|value| value == "default") {
-            hook::lead(self.address(), &blocks::FUNCTIONS);
+            hook::redirect_calls(self.address(), &blocks::FUNCTIONS);
         }
     }
 }

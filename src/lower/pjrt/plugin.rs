@@ -72,7 +72,7 @@ impl Plugin {
 
     fn load_new(path: &Path) -> Result<Plugin> {
         let shown = path.display();
-        hush();
+        set_log_level();
         // SAFETY: loading runs the library's initializers. That is what the user asks for by
         // naming it, and there is no way to tell a plugin from another library before.
         let library = unsafe { libloading::Library::new(path) }.map_err(|error| {
@@ -222,7 +222,7 @@ impl Plugin {
 
 /// Silences XLA's runtime, which logs on the standard error stream from its first line on; only
 /// warnings and errors are for users. A user's own setting stays unchanged.
-fn hush() {
+fn set_log_level() {
     const LEVEL: &str = "TF_CPP_MIN_LOG_LEVEL";
     if std::env::var_os(LEVEL).is_none() {
         // SAFETY: the standard library orders this with all Rust code that reads the environment.

@@ -119,7 +119,7 @@ impl<'a> Emitter<'a> {
         let counter = arguments[0];
         let limit = self.index(looped);
         let more = self.compare(CompareOp::Lt, counter, limit, &counter_ty);
-        self.turn_while(Slot::Value(more));
+        self.begin_while_body(Slot::Value(more));
         let (carried, stacks) = arguments[1..].split_at(scan.num_carry);
         let mut carry: Vec<Slot<'a>> = carried.iter().map(|&v| Slot::Value(v)).collect();
         let mut stacks = stacks.to_vec();
@@ -212,7 +212,7 @@ impl<'a> Emitter<'a> {
         let (values, arguments) = self.open_while(&initial, types);
         let carry = arguments.iter().map(|&argument| Slot::Value(argument));
         let mut more = self.program(&op.cond, cond_consts.iter().cloned().chain(carry.clone()));
-        self.turn_while(more.remove(0));
+        self.begin_while_body(more.remove(0));
         let next = self.program(&op.body, body_consts.iter().cloned().chain(carry));
         self.close_while(&next, types);
         values.into_iter().map(Slot::Value).collect()
@@ -241,7 +241,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// From the condition of a `while` to its body.
-    pub(super) fn turn_while(&mut self, more: Slot<'a>) {
+    pub(super) fn begin_while_body(&mut self, more: Slot<'a>) {
         let ty = predicate(&TensorType::scalar(DType::Bool));
         self.terminator("stablehlo.return", &[more], &[&ty]);
         self.close();

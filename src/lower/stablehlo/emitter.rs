@@ -220,9 +220,9 @@ impl<'a> Emitter<'a> {
         value
     }
 
-    /// The scalar i32 constant `x`.
+    /// The scalar i32 constant `x`, which is at most `i32::MAX`.
     pub(super) fn index(&mut self, x: usize) -> Value {
-        self.constant(&Literal::scalar(x as i32))
+        self.constant(&Literal::scalar(i32::try_from(x).expect("an index of type i32")))
     }
 }
 

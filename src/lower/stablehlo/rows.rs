@@ -25,13 +25,13 @@ use crate::trace::types::{DType, TensorType};
 
 /// Rows of more elements are compared in vectors of [`LANES`] first, so that the text of the
 /// halving stays short.
-const MIN_LOOP_ROWS: usize = 512;
+const MAX_HALVED_LENGTH: usize = 512;
 
 /// Elements of a vector.
 const LANES: usize = 16;
 
 /// Fewer rows are divided before they are added: a product of one row is slow.
-const FEW: usize = 8;
+const MIN_PARTS: usize = 8;
 
 /// Returns the number of rows and their length in a reduction over `axes`, if these are the last
 /// axes and the elements are floats.
@@ -41,16 +41,16 @@ fn rows(ty: &TensorType, axes: &[usize]) -> Option<[usize; 2]> {
     let last = axes.iter().enumerate().all(|(i, &axis)| axis == kept + i);
     let [count, length] =
         [&ty.shape[..kept], &ty.shape[kept..]].map(|sizes| sizes.iter().product());
-    (float && last && count > 0 && length >= FEW).then_some([count, length])
+    (float && last && count > 0 && length >= MIN_PARTS).then_some([count, length])
 }
 
 /// Fewer elements in few rows are left to the compiler.
-const MIN_GATHER_ROWS: usize = 1024;
+const MIN_SPLIT_ELEMENTS: usize = 1024;
 
 /// The length of the parts into which a row to be added is divided: about 128, and at least 8
 /// parts.
 fn part(length: usize) -> Option<usize> {
-    let fits = |part: &usize| length.is_multiple_of(*part) && length / part >= FEW;
+    let fits = |part: &usize| length.is_multiple_of(*part) && length / part >= MIN_PARTS;
     (16..=256).filter(fits).min_by_key(|&part| part.abs_diff(128))
 }
 
@@ -77,12 +77,12 @@ impl Emitter<'_> {
                 let x = self.reshape(x, ty, &table(count, length));
                 self.best(op, x, &table(count, length))
             }
-            ReduceOp::Sum if count >= FEW && length >= LANES => {
+            ReduceOp::Sum if count >= MIN_PARTS && length >= LANES => {
                 let x = self.reshape(x, ty, &table(count, length));
                 self.added(x, &table(count, length))
             }
             ReduceOp::Sum => {
-                let part = part(length).filter(|_| count * length >= MIN_GATHER_ROWS)?;
+                let part = part(length).filter(|_| count * length >= MIN_SPLIT_ELEMENTS)?;
                 let (parts, rest) = (table(count * (length / part), part), length / part);
                 let x = self.reshape(x, ty, &parts);
                 let sums = self.added(x, &parts);
@@ -115,7 +115,7 @@ impl Emitter<'_> {
     /// The best elements of the rows: `[R, N]` to `[R, 1]`.
     fn best(&mut self, op: ReduceOp, x: Value, ty: &TensorType) -> Value {
         let &[count, length] = &ty.shape[..] else { unreachable!("a table") };
-        if length <= MIN_LOOP_ROWS {
+        if length <= MAX_HALVED_LENGTH {
             return self.halved(op, x, ty);
         }
         let (whole, rest) = (length / LANES * LANES, length % LANES);

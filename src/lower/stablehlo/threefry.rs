@@ -32,7 +32,7 @@ use crate::trace::types::{DType, Shape, TensorType};
 const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
 
 /// Up to this many elements take the native function or the loop, on CPU.
-const FEW: usize = 1024;
+const MAX_NATIVE_ELEMENTS: usize = 1024;
 
 /// `@threefry2x32_4x8`.
 struct Name<'a>(&'a Shape);
@@ -49,7 +49,7 @@ impl fmt::Display for Name<'_> {
 
 impl Emitter<'_> {
     pub(super) fn threefry(&mut self, x: &[Value], ty: &TensorType) -> Values {
-        if self.native.is_some() || self.options.native_calls && ty.numel() <= FEW {
+        if self.native.is_some() || self.options.native_calls && ty.numel() <= MAX_NATIVE_ELEMENTS {
             return self.bits(x, ty);
         }
         if !self.threefry_shapes.contains(&ty.shape) {
@@ -78,7 +78,8 @@ impl Emitter<'_> {
                 Ty(&ty)
             ));
             self.open();
-            let rolled = self.options.platform == Platform::Cpu && ty.numel() <= FEW;
+            let rolled =
+                self.options.platform == Platform::Cpu && ty.numel() <= MAX_NATIVE_ELEMENTS;
             let rounds = if rolled { Emitter::looped } else { Emitter::written_out };
             let [a, b] = rounds(self, [k0, k1], [x0, x1], &ty);
             self.margin();
@@ -152,7 +153,7 @@ impl Emitter<'_> {
         let [group, a, b, k0, k1, k2, now, then] = std::array::from_fn(|i| state[i]);
         let last = self.constant(&Literal::scalar(5u32));
         let more = self.compare(CompareOp::Le, group, last, &scalar);
-        self.turn_while(Slot::Value(more));
+        self.begin_while_body(Slot::Value(more));
         let width = self.constant(&Literal::scalar(32u32));
         let mut x = [a, b];
         for i in 0..4 {

@@ -44,6 +44,13 @@ pub fn newest_frame(obs_kind: ObsKind, obs: Tensor) -> Tensor {
     }
 }
 
+/// Returns the minimum capacity, in transitions, of a [`FrameBuffer`] with stacks of up to 4 frames
+/// that receives `train_frequency` transitions of `num_envs` environments at once. Besides these it
+/// has room for 8 steps of each environment: a stack, the step after it, and 3 to spare.
+pub fn min_buffer_size(train_frequency: usize, num_envs: usize) -> usize {
+    train_frequency + 8 * num_envs
+}
+
 /// Data that one step of N environments stores in the buffer.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct FrameTransition<T> {

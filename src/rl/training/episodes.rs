@@ -14,7 +14,8 @@ pub struct EpisodeStats<T> {
     pub finished: T,
     /// `f32`: sum of its rewards, before any clipping.
     pub episodic_return: T,
-    /// `i32`: number of its steps.
+    /// `i32`: number of its steps; of Atari games with
+    /// [`AtariStart::Gymnasium`](crate::envs::AtariStart::Gymnasium), number of its frames.
     pub episodic_length: T,
 }
 
@@ -27,7 +28,7 @@ pub struct EpisodeRecord {
     pub env_id: usize,
     /// Sum of its rewards.
     pub episodic_return: f64,
-    /// Number of its steps.
+    /// Length as in [`EpisodeStats::episodic_length`].
     pub length: u64,
 }
 

@@ -36,6 +36,13 @@ pub(crate) fn infer_callback(op: &CallbackOp, inputs: &[&TensorType]) -> Result<
 pub(crate) fn infer_scan(scan: &ScanOp, inputs: &[&TensorType]) -> Result<Types, Problem> {
     let fixed = scan.num_consts + scan.num_carry;
     ensure!(inputs.len() >= fixed, [], "takes at least {fixed} operands");
+    ensure!(
+        i32::try_from(scan.length).is_ok(),
+        [],
+        "has {} iterations, more than {}, the most that its counter of type i32 has",
+        scan.length,
+        i32::MAX
+    );
     let mut slices = Vec::new();
     for (i, ty) in inputs.iter().enumerate().skip(fixed) {
         ensure!(

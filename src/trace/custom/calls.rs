@@ -4,6 +4,9 @@
 //! without end. A call is a call of an enclosing function if it is at the same source location, has
 //! the same types and the same Program, and if its rule, traced once more here, is the same too. It
 //! then refers to that function ([`Rule::Enclosing`]).
+//!
+//! The rule of a closure that captures Rust values, say a counter, can also differ in a later call
+//! inside of that rule. Its calls are therefore compared [`MAX_COMPARED_CALLS`] deep.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -35,22 +38,45 @@ struct Active {
 thread_local! {
     /// From the outermost to the innermost.
     static ACTIVE: RefCell<Vec<Active>> = const { RefCell::new(Vec::new()) };
-    /// True while a rule is traced only to be compared.
-    static COMPARING: Cell<bool> = const { Cell::new(false) };
+    /// Number of rules around that are traced only to be compared.
+    static COMPARED_DEPTH: Cell<usize> = const { Cell::new(0) };
+    /// Number of rules that were traced to be compared, since the outermost function was called.
+    static COMPARED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Depth to which calls inside of each other are compared, if the closures capture values. A
+/// derivative of this order or a lower one is right whatever the rules depend on.
+const MAX_COMPARED_CALLS: usize = 8;
+
+/// Number of comparisons after which calls are compared to depth 1 only, since a rule with two
+/// calls needs twice as many for each level.
+const MAX_DEEP_COMPARISONS: usize = 256;
+
+/// Source location and form of a call of custom_jvp.
+#[derive(Clone, Copy)]
+pub(super) struct CallSite {
+    /// Line of the user.
+    pub at: Loc,
+    /// Structure of the arguments.
+    pub structure: u64,
+    /// Number of leaves of the arguments.
+    pub num_args: usize,
+    /// True if the closures hold values.
+    pub captures: bool,
 }
 
 /// Restores the earlier state, also when the trace ends with an error.
 struct Before {
     keep: usize,
     above: Vec<Active>,
-    comparing: bool,
+    compared_depth: usize,
 }
 
 impl Before {
-    /// Takes off all from the `keep`-th on.
+    /// Truncates the stack of functions to `keep`.
     fn new(keep: usize) -> Before {
         let above = ACTIVE.with_borrow_mut(|active| active.split_off(keep));
-        Before { keep, above, comparing: COMPARING.get() }
+        Before { keep, above, compared_depth: COMPARED_DEPTH.get() }
     }
 }
 
@@ -60,7 +86,7 @@ impl Drop for Before {
             active.truncate(self.keep);
             active.append(&mut self.above);
         });
-        COMPARING.set(self.comparing);
+        COMPARED_DEPTH.set(self.compared_depth);
     }
 }
 
@@ -80,12 +106,14 @@ fn same_tensors(a: &[Tensor], b: &[Tensor]) -> bool {
 
 /// The operation of a function with a rule, and the constants that it takes.
 pub(super) fn operation(
-    at: Loc,
-    structure: u64,
+    site: CallSite,
     call: Traced,
-    num_args: usize,
     rule: &dyn Fn() -> Traced,
 ) -> (CustomJvpOp, Vec<Tensor>) {
+    let CallSite { at, structure, num_args, .. } = site;
+    if ACTIVE.with_borrow(Vec::is_empty) {
+        COMPARED.set(0);
+    }
     let this = |other: &Active| {
         !other.distinct
             && (other.at, other.structure) == (at, structure)
@@ -93,7 +121,7 @@ pub(super) fn operation(
             && same_tensors(&other.captures, &call.captures)
     };
     if let Some(found) = ACTIVE.with_borrow(|active| active.iter().rposition(this)) {
-        return refer_to(found, call, num_args, rule);
+        return refer_to(found, site, call, rule);
     }
     let mut function = Active {
         at,
@@ -106,8 +134,8 @@ pub(super) fn operation(
         distinct: false,
     };
     // Constants that only the rule takes are known when it is traced.
-    const TURNS: usize = 8;
-    for _ in 0..TURNS {
+    const MAX_ATTEMPTS: usize = 8;
+    for _ in 0..MAX_ATTEMPTS {
         function.again.clear();
         function.called = false;
         let traced = trace_inside(&mut function, rule);
@@ -137,20 +165,27 @@ pub(super) fn operation(
 /// A call of the `found`-th function around.
 fn refer_to(
     found: usize,
+    site: CallSite,
     call: Traced,
-    num_args: usize,
     rule: &dyn Fn() -> Traced,
 ) -> (CustomJvpOp, Vec<Tensor>) {
     let level = ACTIVE.with_borrow(|active| active.len() - 1 - found);
-    if !COMPARING.get() {
+    let depth = COMPARED_DEPTH.get();
+    let deep = site.captures && COMPARED.get() < MAX_DEEP_COMPARISONS;
+    if depth < if deep { MAX_COMPARED_CALLS } else { 1 } {
         // Stands in for that function.
         let before = Before::new(found);
         let copy = Active { again: vec![], ..before.above[0].clone() };
         ACTIVE.with_borrow_mut(|active| active.push(copy));
-        COMPARING.set(true);
+        COMPARED_DEPTH.set(depth + 1);
+        COMPARED.set(COMPARED.get() + 1);
         let traced = rule();
+        let deeper = ACTIVE.with_borrow_mut(|active| std::mem::take(&mut active[found].again));
         drop(before);
-        ACTIVE.with_borrow_mut(|active| active[found].again.push(traced));
+        ACTIVE.with_borrow_mut(|active| {
+            active[found].again.push(traced);
+            active[found].again.extend(deeper);
+        });
     }
     let consts = ACTIVE.with_borrow_mut(|active| {
         active[found].called = true;
@@ -158,7 +193,7 @@ fn refer_to(
     });
     // The function's own constants come first among them.
     let own = call.captures.len();
-    let mut program = captures_first(call.program, num_args);
+    let mut program = captures_first(call.program, site.num_args);
     for (i, tensor) in consts.iter().enumerate().skip(own) {
         let var = program.add_var(tensor.ty());
         program.inputs.insert(i, var);

@@ -30,17 +30,26 @@ fn map_rules(mut program: Program, depth: usize, f: &dyn Fn(Rule, usize) -> Rule
     program
 }
 
-/// Returns true if a rule in the program is that of a function around it.
-fn refers(program: &Program) -> bool {
-    let here = |op: &Op| matches!(op, Op::CustomJvp(custom) if custom.is_recursive());
-    program.equations.iter().any(|e| here(&e.op) || e.op.subprograms().any(refers))
+/// Returns true if a rule in the program is that of a function outside of it. `depth` is the number
+/// of rules inside of which the program is, counted from the one that is searched.
+fn refers_outside(program: &Program, depth: usize) -> bool {
+    program.equations.iter().any(|equation| match &equation.op {
+        Op::CustomJvp(custom) => {
+            refers_outside(&custom.call, depth)
+                || match &custom.jvp {
+                    Rule::Own(rule) => refers_outside(rule, depth + 1),
+                    Rule::Enclosing(level) => *level >= depth,
+                }
+        }
+        op => op.subprograms().any(|body| refers_outside(body, depth)),
+    })
 }
 
 impl CustomJvpOp {
     /// Returns true if its rule calls it, or a function around it.
     pub(crate) fn is_recursive(&self) -> bool {
         match &self.jvp {
-            Rule::Own(rule) => refers(rule),
+            Rule::Own(rule) => refers_outside(rule, 0),
             Rule::Enclosing(_) => true,
         }
     }

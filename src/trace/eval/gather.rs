@@ -91,8 +91,8 @@ pub(super) fn gather(
         let x = shapes::bits::<B>(&bytes);
         for (start, to) in indices.starts(shape.rank()).iter().zip(to_batch) {
             let clamped = (0..shape.rank()).map(|axis| {
-                let room = shape[axis] - dims.slice_sizes[axis];
-                start[axis].clamp(0, room as i64) as usize
+                let last_start = shape[axis] - dims.slice_sizes[axis];
+                start[axis].clamp(0, last_start as i64) as usize
             });
             let from = offset(clamped, &strides);
             for (inside, place) in from_window.iter().zip(&to_window) {
@@ -104,7 +104,7 @@ pub(super) fn gather(
 
 /// Pairs `(operand element, update element)` that a scatter combines, in the order of the index
 /// vectors.
-fn meetings(
+fn update_pairs(
     dims: &ScatterDims,
     shape: &Shape,
     indices: &Literal,
@@ -130,7 +130,7 @@ fn meetings(
     let to_window = offsets(&sizes, &strides);
     let from_window = offsets(&window, &window_strides);
     let from_batch = offsets(&indices.batch, &batch_strides);
-    let mut meetings = Vec::with_capacity(updates.numel());
+    let mut update_pairs = Vec::with_capacity(updates.numel());
     for (start, from) in indices.starts(shape.rank()).into_iter().zip(from_batch) {
         let fits = (0..shape.rank()).all(|axis| {
             start[axis] >= 0
@@ -140,10 +140,10 @@ fn meetings(
         if fits {
             let to = offset(start.iter().map(|&i| i as usize), &strides);
             let inside = to_window.iter().zip(&from_window);
-            meetings.extend(inside.map(|(place, inside)| (to + place, from + inside)));
+            update_pairs.extend(inside.map(|(place, inside)| (to + place, from + inside)));
         }
     }
-    meetings
+    update_pairs
 }
 
 pub(super) fn scatter(
@@ -153,14 +153,14 @@ pub(super) fn scatter(
     updates: &Literal,
 ) -> Literal {
     let ty = operand.ty();
-    let meetings = meetings(dims, &ty.shape, indices, &updates.ty().shape);
+    let update_pairs = update_pairs(dims, &ty.shape, indices, &updates.ty().shape);
     match dims.kind {
         ScatterKind::Set => {
             let (old, new) = (operand.bytes(), updates.bytes());
             shapes::with_bits!(ty, B => shapes::build::<B>(ty.clone(), |out| {
                 out.copy_from_slice(shapes::bits::<B>(&old));
                 let new = shapes::bits::<B>(&new);
-                for (to, from) in meetings {
+                for (to, from) in update_pairs {
                     out[to] = new[from];
                 }
             }))
@@ -174,7 +174,7 @@ pub(super) fn scatter(
                     ScatterKind::Set | ScatterKind::Add => BinaryOp::Add,
                 });
                 let (mut out, new) = (N::lift(operand), N::lift(updates));
-                for (to, from) in meetings {
+                for (to, from) in update_pairs {
                     out[to] = combine(out[to], new[from]);
                 }
                 N::lower(ty, &out)

@@ -1,4 +1,5 @@
-//! Callbacks under derivatives: they run once, with the values, and pass no tangent.
+//! Callbacks under derivatives: they run once, with the values. Results of `io_callback` count as
+//! constants, and floats of `pure_callback` are an error.
 
 use super::tangent::Tangents;
 use crate::error::Loc;
@@ -26,8 +27,9 @@ pub(super) fn is_effect(equation: &Equation) -> bool {
     matches!(&equation.op, Op::Callback(callback) if callback.has_effect())
 }
 
-/// The Program for a second run, by `name`: without debug callbacks, which have run. Ends the trace
-/// if there are others, for their results are needed and must not be made again.
+/// The Program of the operation `name` (`checkpoint`, say) for its second run, in a derivative:
+/// without debug callbacks, which have run. Ends the trace if there are other calls with an effect,
+/// whose results are needed and must not be made again.
 pub(super) fn without_effects(name: &str, program: Program) -> Program {
     if !program.has_effect() {
         return program;

@@ -118,14 +118,24 @@ pub(super) fn bind_split_remat(
         let inputs: Vec<Tensor> = tangents.iter().copied().chain(residuals).collect();
         (inline(&linear, &inputs), ())
     });
-    let body = Arc::new(eliminate_dead_code(traced.program));
-    let linear = RematOp { body, barrier: true, ..remat.clone() };
+    let (body, operands) = without_unused_inputs(eliminate_dead_code(traced.program), &operands);
+    let linear = RematOp { body: Arc::new(body), barrier: true, ..remat.clone() };
     let out_tangents = bind(Op::Remat(linear), &operands, at);
     (values.into(), out_tangents)
 }
 
-/// The values, besides its inputs, of the known part of a derivative that the policy keeps, of
-/// those that the rest needs.
+/// The body and operands of a computation without the operands that it does not use, which would
+/// otherwise stay in memory until then.
+fn without_unused_inputs(mut body: Program, operands: &[Tensor]) -> (Program, Vec<Tensor>) {
+    let inputs = body.equations.iter().flat_map(|equation| &equation.inputs);
+    let used: HashSet<Var> = inputs.chain(&body.outputs).copied().collect();
+    let kept = body.inputs.iter().zip(operands).filter(|(var, _)| used.contains(var));
+    let (inputs, operands) = kept.map(|(&var, &operand)| (var, operand)).unzip();
+    body.inputs = inputs;
+    (body, operands)
+}
+
+/// The values of the known part of a derivative that the policy keeps, besides its inputs.
 fn saved(known: &Program, num_results: usize, policy: &RematPolicy) -> Vec<Var> {
     let named =
         |op: &Op, names: &[&'static str]| matches!(op, Op::Name(name) if names.contains(name));

@@ -14,7 +14,7 @@ use crate::trace::tensor::{FrameKind, inline, trace_frame};
 use crate::trace::types::TensorType;
 
 /// No residual is computed again by more equations than this.
-const MAX_RESIDUALS: usize = 16;
+const MAX_RECOMPUTED_EQUATIONS: usize = 16;
 
 /// No search for the price of a residual looks at more equations than this. A value used twice is
 /// looked at twice, so that without a limit a chain of such values would take exponential time.
@@ -68,7 +68,7 @@ impl Chooser<'_> {
             all.bytes += price.bytes;
             all.equations += price.equations;
             all.leaves.extend(price.leaves);
-            if all.equations > MAX_RESIDUALS {
+            if all.equations > MAX_RECOMPUTED_EQUATIONS {
                 return None;
             }
         }

@@ -51,7 +51,7 @@ pub fn qr(a: Tensor) -> (Tensor, Tensor) {
 const BLOCK: usize = 32;
 
 /// Up to this many columns are one block: one loop, which compiles fastest.
-const FEW: usize = 128;
+const MAX_BLOCK_COLUMNS: usize = 128;
 
 /// The matrix Q of `a = Q R` with R upper triangular and its diagonal positive: orthonormal
 /// columns that span those of the real or complex `a: [m, n]`, `m >= n`. Equals LAPACK's QR after its sign
@@ -75,7 +75,7 @@ pub fn orthonormal_columns(a: Tensor) -> Tensor {
     }
     // From here on the columns are rows, which are contiguous.
     let rows = scaled(a).0.t();
-    if n <= FEW {
+    if n <= MAX_BLOCK_COLUMNS {
         return orthonormal_rows(rows).t();
     }
     // The first block takes the remainder.

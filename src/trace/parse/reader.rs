@@ -1,5 +1,8 @@
 //! A position in a text, and the readers of its basic elements.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use super::super::types::{DType, Shape, TensorType};
 use crate::error::{Error, Result};
 
@@ -10,16 +13,27 @@ pub(super) struct Reader<'t> {
     end: usize,
     /// Name of the text's kind, for messages.
     what: &'static str,
+    /// Number of variables that the text can still have.
+    variables_left: Rc<Cell<usize>>,
 }
 
 impl<'t> Reader<'t> {
     pub(super) fn new(text: &'t str, what: &'static str) -> Reader<'t> {
-        Reader { text, at: 0, end: text.len(), what }
+        let variables_left = Rc::new(Cell::new(super::MAX_VARIABLES as usize));
+        Reader { text, at: 0, end: text.len(), what, variables_left }
     }
 
     /// A reader of a part of the text.
     pub(super) fn part(&self, start: usize, end: usize) -> Reader<'t> {
-        Reader { text: self.text, at: start, end, what: self.what }
+        let variables_left = self.variables_left.clone();
+        Reader { text: self.text, at: start, end, what: self.what, variables_left }
+    }
+
+    /// Counts `more` variables. Returns false if the text has too many.
+    pub(super) fn count_variables(&self, more: usize) -> bool {
+        let left = self.variables_left.get().checked_sub(more);
+        self.variables_left.set(left.unwrap_or(0));
+        left.is_some()
     }
 
     fn rest(&self) -> &'t str {
@@ -149,7 +163,7 @@ impl<'t> Reader<'t> {
             bytes.push((high * 16 + low) as u8);
         }
         match String::from_utf8(bytes) {
-            Ok(name) => Ok(super::super::axis::kept(&name)),
+            Ok(name) => Ok(super::super::axis::interned(&name)),
             Err(_) => Err(self.fault(start, "this name is not UTF-8")),
         }
     }

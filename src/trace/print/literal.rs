@@ -14,7 +14,7 @@ use super::super::literal::{F8E4M3FN, F8E5M2, I4, Literal, U4};
 use super::super::types::DType;
 
 /// Elements shown to people.
-const SHOWN: usize = 32;
+const MAX_SHOWN_ELEMENTS: usize = 32;
 
 impl Literal {
     /// Element `i` as text that reads back as the same bits.
@@ -113,11 +113,11 @@ impl Display for Literal {
             return f.write_str(&self.element_text(0));
         }
         let count = self.ty().numel();
-        if f.alternate() && count > 2 * SHOWN {
+        if f.alternate() && count > 2 * MAX_SHOWN_ELEMENTS {
             f.write_str("0x")?;
             return (0..count).try_for_each(|i| f.write_str(&self.element_digits(i)));
         }
-        let shown = if f.alternate() { count } else { count.min(SHOWN) };
+        let shown = if f.alternate() { count } else { count.min(MAX_SHOWN_ELEMENTS) };
         let elements: Vec<String> = (0..shown).map(|i| self.element_text(i)).collect();
         write!(f, "[{}]{}", elements.join(", "), if shown < count { "..." } else { "" })
     }

@@ -74,9 +74,9 @@ pub(crate) fn transpose_scan(
     let const_cts: Vec<Tensor> = results.by_ref().take(linear_consts.len()).collect();
     let carry_cts: Vec<Tensor> = results.by_ref().take(num_carry).collect();
     let input_cts: Vec<Tensor> = results.by_ref().take(linear_inputs.len()).collect();
-    hand_out(consts, const_cts)
+    of_linear_operands(consts, const_cts)
         .chain(carry_cts.into_iter().map(Some))
-        .chain(hand_out(inputs, input_cts))
+        .chain(of_linear_operands(inputs, input_cts))
         .collect()
 }
 
@@ -127,7 +127,7 @@ fn transpose_scan_body(
 }
 
 /// Cotangents given to the linear operands, in order.
-pub(super) fn hand_out(
+pub(super) fn of_linear_operands(
     operands: &[Operand<'_>],
     cts: Vec<Tensor>,
 ) -> impl Iterator<Item = Option<Tensor>> {
@@ -142,7 +142,7 @@ pub(crate) fn transpose_cond(
     cts: &[Option<Tensor>],
     at: Loc,
 ) -> Parts {
-    let index = x[0].known();
+    let index = x[0].known("cond");
     let operands = &x[1..];
     let known: Vec<Tensor> = operands.iter().filter_map(|operand| operand.value).collect();
     let moving: Vec<Tensor> = cts.iter().flatten().copied().collect();
@@ -175,5 +175,5 @@ pub(crate) fn transpose_cond(
     let args: Vec<Tensor> =
         [index].into_iter().chain(known.iter().copied()).chain(moving).collect();
     let results = bind(Op::Cond(CondOp { branches }), &args, at);
-    [None].into_iter().chain(hand_out(operands, results.to_vec())).collect()
+    [None].into_iter().chain(of_linear_operands(operands, results.to_vec())).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::control::hand_out;
+use super::control::of_linear_operands;
 use super::{Input, Operand, Parts, transpose_program, written};
 use crate::error::Loc;
 use crate::trace::op::{CustomLinOp, Op, RematOp};
@@ -20,7 +20,8 @@ pub(crate) fn transpose_custom_lin(
         let ct = if ty.dtype.is_inexact() { given.next().flatten() } else { None };
         written(ct, ty)
     });
-    let operands: Vec<Tensor> = known.iter().map(Operand::known).chain(cts).collect();
+    let operands: Vec<Tensor> =
+        known.iter().map(|operand| operand.known("custom_vjp")).chain(cts).collect();
     let results = inline(&op.bwd, &operands);
     let floats = results.into_iter().filter(|result| result.dtype().is_inexact());
     let back = tangents.iter().zip(floats);
@@ -61,5 +62,5 @@ pub(crate) fn transpose_remat(
     });
     let transposed = RematOp { body: Arc::new(traced.program), ..remat.clone() };
     let results = bind(Op::Remat(transposed), &operands, at);
-    hand_out(x, results.to_vec()).collect()
+    of_linear_operands(x, results.to_vec()).collect()
 }

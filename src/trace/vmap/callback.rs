@@ -54,7 +54,7 @@ fn one_by_one(op: &CallbackOp, inputs: &[Batched], context: BatchContext, at: Lo
     let (mapped, same): (Vec<&Batched>, Vec<&Batched>) =
         inputs.iter().partition(|input| input.mapped);
     let types: Vec<TensorType> =
-        same.iter().chain(&mapped).map(|input| input.lane_type()).collect();
+        same.iter().chain(&mapped).map(|input| input.example_type()).collect();
     let (body, ()) = trace_frame(FrameKind::Body, &types, at, |args| {
         let (mut same, mut mapped) = (args[..same.len()].iter(), args[same.len()..].iter());
         let operand = |input: &Batched| {

@@ -74,7 +74,7 @@ fn over_one_of(
             let gather = Op::Collective(along(Collective::AllGather { at: 0 }));
             // Members of the other axes, then the batch, then the value.
             let all = bind1(gather, &[input.full(size)], at);
-            let lane = input.lane_type().shape;
+            let lane = input.example_type().shape;
             let parts = [before, after, size].into_iter().chain(lane.iter().copied());
             let parts = all.reshape(Shape::from_iter(parts)).moveaxis(2, 1);
             Batched::mapped(parts.reshape(lane.with_axis(0, before * size * after)))

@@ -109,8 +109,8 @@ pub(crate) fn while_loop(
         expect_no_io("while_loop", [&*op.cond, &*op.body]);
         return while_any(op, cond_consts, body_consts, &init, context, at);
     }
-    // All examples stop together, and not at all if none is active: then the loop would run on
-    // values that are never used.
+    // All examples stop together. The loop does not begin if no example is active, since nothing
+    // would use its values.
     let anyone = context.active.map(|active| active.any([0]));
     let cond_flags = [flags(cond_consts), mapped.clone()].concat();
     let types = batched_types(op.cond.input_types(), &cond_flags, context.size);

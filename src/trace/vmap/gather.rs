@@ -62,7 +62,7 @@ pub(crate) fn scatter(
 }
 
 /// The axes along which a window can move; along others its start is clamped to 0.
-fn room(shape: &Shape, window: &Shape) -> Axes {
+fn movable(shape: &Shape, window: &Shape) -> Axes {
     (0..shape.rank()).filter(|&axis| window[axis] < shape[axis]).collect()
 }
 
@@ -77,24 +77,24 @@ enum Starts {
 
 /// The starts of windows. Along an axis where the window cannot move the start does not matter,
 /// mapped or not.
-fn starts(given: &[Batched], room: &[usize], size: usize) -> Starts {
-    if room.iter().all(|&axis| !given[axis].mapped) {
+fn starts(given: &[Batched], movable: &[usize], size: usize) -> Starts {
+    if movable.iter().all(|&axis| !given[axis].mapped) {
         let zero = ops::constant(0i32);
         let same = |start: &Batched| if start.mapped { zero } else { start.tensor };
         return Starts::Same(std::iter::once(zero).chain(given.iter().map(same)).collect());
     }
-    let vectors: Vec<Tensor> = room.iter().map(|&axis| given[axis].full(size)).collect();
+    let vectors: Vec<Tensor> = movable.iter().map(|&axis| given[axis].full(size)).collect();
     Starts::Mapped(Batched::mapped(ops::stack(&vectors, 1)))
 }
 
 pub(crate) fn dynamic_slice(sizes: &Shape, inputs: &[Batched], size: usize) -> Batched {
     let (x, given) = (inputs[0], &inputs[1..]);
-    let shape = x.lane_type().shape;
-    let room = room(&shape, sizes);
-    if room.is_empty() {
+    let shape = x.example_type().shape;
+    let movable = movable(&shape, sizes);
+    if movable.is_empty() {
         return x;
     }
-    match starts(given, &room, size) {
+    match starts(given, &movable, size) {
         Starts::Same(starts) if x.mapped => {
             Batched::mapped(x.tensor.dynamic_slice_clamped(&starts, sizes.with_axis(0, size)))
         }
@@ -103,7 +103,7 @@ pub(crate) fn dynamic_slice(sizes: &Shape, inputs: &[Batched], size: usize) -> B
         Starts::Mapped(vectors) => {
             let dims = GatherDims {
                 offset_dims: (0..sizes.rank()).collect(),
-                start_index_map: room,
+                start_index_map: movable,
                 slice_sizes: sizes.clone(),
                 ..GatherDims::default()
             };
@@ -114,12 +114,12 @@ pub(crate) fn dynamic_slice(sizes: &Shape, inputs: &[Batched], size: usize) -> B
 
 pub(crate) fn dynamic_update_slice(inputs: &[Batched], size: usize) -> Batched {
     let (x, update, given) = (inputs[0], inputs[1], &inputs[2..]);
-    let (shape, window) = (x.lane_type().shape, update.lane_type().shape);
-    let room = room(&shape, &window);
-    if room.is_empty() {
+    let (shape, window) = (x.example_type().shape, update.example_type().shape);
+    let movable = movable(&shape, &window);
+    if movable.is_empty() {
         return update;
     }
-    match starts(given, &room, size) {
+    match starts(given, &movable, size) {
         Starts::Same(starts) if x.mapped || update.mapped => {
             let (x, update) = (x.full(size), update.full(size));
             Batched::mapped(x.dynamic_update_slice_clamped(update, &starts))
@@ -130,7 +130,7 @@ pub(crate) fn dynamic_update_slice(inputs: &[Batched], size: usize) -> Batched {
         // But a scatter drops windows that do not fit.
         Starts::Mapped(vectors) => {
             let last: Vec<i32> =
-                room.iter().map(|&axis| (shape[axis] - window[axis]) as i32).collect();
+                movable.iter().map(|&axis| (shape[axis] - window[axis]) as i32).collect();
             let vectors = Batched::mapped(vectors.tensor.clamp(0, ops::constant(last)));
             let dims = ScatterDims {
                 kind: ScatterKind::Set,
@@ -138,7 +138,7 @@ pub(crate) fn dynamic_update_slice(inputs: &[Batched], size: usize) -> Batched {
                 inserted_window_dims: Axes::new(),
                 operand_batching_dims: Axes::new(),
                 scatter_indices_batching_dims: Axes::new(),
-                scatter_dims_to_operand_dims: room,
+                scatter_dims_to_operand_dims: movable,
             };
             Batched::mapped(scatter(&dims, x, vectors, update, size))
         }

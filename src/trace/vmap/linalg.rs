@@ -16,7 +16,7 @@ pub(crate) fn triangular_solve(
         return ops::triangular_solve(a.full(size), b.full(size), *op);
     }
     // One matrix for the whole batch: all right sides together are more right sides.
-    let lane = b.lane_type().shape;
+    let lane = b.example_type().shape;
     let rank = lane.rank();
     let others = if op.left_side { rank - 1 } else { rank - 2 };
     let merged: Shape = lane.without_axis(others).with_axis(others, size * lane[others]);

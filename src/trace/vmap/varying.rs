@@ -42,14 +42,14 @@ pub(crate) fn varying_outputs(program: &Program, inputs: &[bool], axis: Axis) ->
             Structure::CustomJvp(op) => custom_jvp_varying_outputs(op, &inputs, axis),
             Structure::CustomVjp(op) => custom_vjp_varying_outputs(op, &inputs, axis),
             Structure::Remat(remat) => varying_outputs(&remat.body, &inputs, axis),
-            Structure::Collective(op) => collective_reached(op, &inputs, axis),
+            Structure::Collective(op) => collective_varying_outputs(op, &inputs, axis),
             // Members of a `pmap` may get different results, whatever they ask with.
             Structure::Callback(op) => {
                 vec![op.has_effect() || inputs.contains(&true); equation.outputs.len()]
             }
             Structure::Elementary | Structure::CustomLin(_) => {
                 if let Op::Sharding(sharding) = &equation.op {
-                    vec![sharding_reached(sharding, inputs[0], axis)]
+                    vec![sharding_varying_output(sharding, inputs[0], axis)]
                 } else {
                     vec![inputs.contains(&true); equation.outputs.len()]
                 }
@@ -62,13 +62,17 @@ pub(crate) fn varying_outputs(program: &Program, inputs: &[bool], axis: Axis) ->
     program.outputs.iter().map(|var| mapped[var.index()]).collect()
 }
 
-/// Returns the mapped flags of a loop's carries at the fixed point; `step` maps the flags through
-/// one iteration.
-fn fixpoint(mut carry: Vec<bool>, step: impl Fn(&[bool]) -> Vec<bool>) -> Vec<bool> {
+/// Returns the mapped flags of a loop's carries at the fixed point, and those of the results of one
+/// iteration there. `step` maps the flags of the carries to those of the results: the carries, then
+/// others.
+///
+/// The last step gives the results, because each step runs the steps of all loops inside.
+fn fixpoint(mut carry: Vec<bool>, step: impl Fn(&[bool]) -> Vec<bool>) -> (Vec<bool>, Vec<bool>) {
     loop {
-        let next: Vec<bool> = carry.iter().zip(step(&carry)).map(|(&a, b)| a || b).collect();
+        let results = step(&carry);
+        let next: Vec<bool> = carry.iter().zip(&results).map(|(&a, &b)| a || b).collect();
         if next == carry {
-            return carry;
+            return (carry, results);
         }
         carry = next;
     }
@@ -79,8 +83,7 @@ pub(super) fn scan_varying_outputs(scan: &ScanOp, inputs: &[bool], axis: Axis) -
     let (consts, rest) = inputs.split_at(scan.num_consts);
     let (init, xs) = rest.split_at(scan.num_carry);
     let step = |carry: &[bool]| varying_outputs(&scan.body, &[consts, carry, xs].concat(), axis);
-    let carry = fixpoint(init.to_vec(), |carry| step(carry)[..scan.num_carry].to_vec());
-    let outputs = step(&carry);
+    let (carry, outputs) = fixpoint(init.to_vec(), step);
     [&carry, &outputs[scan.num_carry..]].concat()
 }
 
@@ -94,7 +97,7 @@ pub(super) fn while_varying_outputs(
     let (body_consts, init) = rest.split_at(while_op.num_body_consts);
     let step =
         |carry: &[bool]| varying_outputs(&while_op.body, &[body_consts, carry].concat(), axis);
-    let carry = fixpoint(init.to_vec(), step);
+    let (carry, _) = fixpoint(init.to_vec(), step);
     let condition = varying_outputs(&while_op.cond, &[cond_consts, &carry].concat(), axis)[0];
     if condition {
         all_take_part("while_loop", &[&while_op.cond, &while_op.body], axis);
@@ -154,7 +157,7 @@ pub(super) fn custom_vjp_varying_outputs(
 
 /// Returns one flag per result of a collective: true if it differs between the members of `axis`,
 /// given the flags of the operands.
-fn collective_reached(collective: &CollectiveOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
+fn collective_varying_outputs(collective: &CollectiveOp, inputs: &[bool], axis: Axis) -> Vec<bool> {
     if !collective.is_along(axis) {
         return match collective.kind {
             Collective::Index => vec![false],
@@ -180,7 +183,7 @@ fn collective_reached(collective: &CollectiveOp, inputs: &[bool], axis: Axis) ->
 }
 
 /// Returns true if the result of a division differs between the members of `axis`.
-fn sharding_reached(sharding: &ShardingOp, input: bool, axis: Axis) -> bool {
+fn sharding_varying_output(sharding: &ShardingOp, input: bool, axis: Axis) -> bool {
     if !sharding.mesh.contains(&axis) {
         return input;
     }

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use podracer::trace::control::{
     ScanOptions, cond, fori_loop, map, scan, scan_with, switch, while_loop,
 };
-use podracer::trace::ops::{arange, ones_like, stack};
+use podracer::trace::ops::{arange, constant, ones_like, stack, zeros_like};
 use podracer::trace::transpose::Loss;
 use podracer::trace::{LeafAxes, VmapOptions, vmap_with};
 use podracer::{
-    Array, Complex, DType, Error, Tensor, Tree, checkpoint, custom_jvp, custom_vjp, grad,
-    interpret, jit, jvp, linearize, make_program, psum, value_and_grad, vjp, vmap, vmap_axis,
-    where_,
+    Array, Complex, DType, Error, Tensor, Tree, associative_scan, checkpoint, custom_jvp,
+    custom_vjp, grad, interpret, jit, jvp, linearize, make_program, psum, value_and_grad, vjp,
+    vmap, vmap_axis, where_,
 };
 
 type Two = (Tensor, Tensor);
@@ -533,4 +533,103 @@ fn a_long_loop_over_indices_takes_no_memory_for_them() {
             assert_close(&values(found), &values(expected));
         }
     }
+}
+
+/// A family of functions with one value, `sin(x)`, of which each is the derivative of the one after it.
+fn family(index: usize, x: Tensor) -> Tensor {
+    let rule = move |x: Tensor, t: Tensor| {
+        let slope = if index == 0 { x } else { family(index - 1, x) };
+        (x.sin(), t * slope)
+    };
+    custom_jvp(|x: Tensor| x.sin(), rule)(x)
+}
+
+/// Only the innermost rule differs from the others.
+#[test]
+fn rules_that_depend_on_a_counter_are_not_taken_for_recursion() {
+    let third = |x: Tensor| grad(grad(grad(|x| family(2, x))))(x);
+    assert_close(&at(0.5, third), &[0.5]);
+    let second = |x: Tensor| grad(grad(|x| family(2, x)))(x);
+    assert_close(&at(0.5, second), &[0.5f32.sin()]);
+    let fifth = |x: Tensor| grad(grad(grad(grad(grad(|x| family(4, x))))))(x);
+    assert_close(&at(0.5, fifth), &[0.5]);
+}
+
+/// The rule of each function calls the next one.
+fn chain(length: usize, x: Tensor) -> Tensor {
+    let f = move |x: Tensor| x * length as f64;
+    let rule = move |x: Tensor, t: Tensor| {
+        let y = x * length as f64;
+        (y, if length == 0 { t } else { t * chain(length - 1, x) })
+    };
+    custom_jvp(f, rule)(x)
+}
+
+fn nested_loops(depth: usize, x: Tensor) -> Tensor {
+    match depth {
+        0 => x + 1.0,
+        _ => fori_loop(0, 1, |_, x| nested_loops(depth - 1, x), x),
+    }
+}
+
+#[test]
+fn nested_rules_and_loops_take_no_exponential_time() {
+    let start = Instant::now();
+    assert_close(&at(2.0, |x| grad(|x| chain(24, x))(x)), &[23.0 * 2.0]);
+    let f = interpret(vmap(|x: Tensor| nested_loops(24, x)));
+    assert_eq!(f.call(Array::from([1.0f32, 2.0])).unwrap().to_vec::<f32>().unwrap(), [2.0, 3.0]);
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+}
+
+#[test]
+fn rules_that_are_not_linear_are_errors() {
+    let select = |x: Tensor| {
+        let rule = |x: Tensor, t: Tensor| (x.relu(), where_(t.gt(0.0), t, zeros_like(t)));
+        custom_jvp(Tensor::relu, rule)(x).sum(..)
+    };
+    let problem = refused(grad(select));
+    assert!(problem.contains("a custom_jvp rule must be linear in its tangents"), "{problem}");
+    let set = |x: Tensor| {
+        let rule = |x: Tensor, t: Tensor| (x, zeros_like(x).at(&[constant(0)]).set(t.sum(..)));
+        custom_jvp(|x: Tensor| x, rule)(x).sum(..)
+    };
+    let problem = refused(grad(set));
+    assert!(problem.contains("add the tangents with at(..).add"), "{problem}");
+}
+
+#[test]
+fn a_gradient_outside_a_trace_is_an_error() {
+    let run = || grad(|(): ()| constant(1.0f32))(());
+    let message = |payload: Box<dyn std::any::Any + Send>| match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => (*payload.downcast::<&str>().expect("a message")).to_string(),
+    };
+    let text = message(std::panic::catch_unwind(run).map(|_| ()).unwrap_err());
+    assert!(text.contains("outside a trace"), "{text}");
+}
+
+#[test]
+fn combinations_of_other_types_are_errors() {
+    let fewer = |x: Tensor| {
+        let combine = |a: Vec<Tensor>, b: Vec<Tensor>| vec![a[0] * b[0]];
+        associative_scan(combine, vec![x, x], 0, false)[0]
+    };
+    let problem = refused(fewer);
+    assert!(problem.contains("combine changes the structure"), "{problem}");
+    let wider = |x: Tensor| {
+        let combine = |a: Tensor, b: Tensor| (a * b).to(DType::F64);
+        associative_scan(combine, x, 0, false)
+    };
+    let problem = refused(wider);
+    assert!(problem.contains("combine's result must be f32[1], and is f64[1]"), "{problem}");
+}
+
+#[test]
+fn power_of_a_tiny_base_is_flat_at_exponent_0() {
+    for x in [0.0, 1e-39, -1e-39, 1e-20] {
+        assert_eq!(at(x, |x| grad(|x: Tensor| x.pow(zeros_like(x)))(x)), [0.0], "{x}");
+    }
+    // The derivative of that by the exponent is 1 / x.
+    let mixed = |x: Tensor| grad(|b: Tensor| grad(|x: Tensor| x.pow(b))(x))(x * 0.0);
+    assert_close(&at(0.5, mixed), &[2.0]);
 }

@@ -30,7 +30,7 @@ pub(in crate::lower) struct Product {
 }
 
 /// Number of arithmetic operations below which XLA computes a product.
-const SMALL: usize = 1 << 22;
+const MIN_OPERATIONS: usize = 1 << 22;
 /// Sizes are below this limit, so that products of two of them fit an index.
 const SIZE_LIMIT: usize = 1 << 31;
 
@@ -65,7 +65,7 @@ impl Product {
             return None;
         }
         let operations = [rows, inner, columns].into_iter().try_fold(2, usize::checked_mul)?;
-        (operations >= SMALL).then(|| Product {
+        (operations >= MIN_OPERATIONS).then(|| Product {
             rows,
             inner,
             columns,
@@ -176,11 +176,14 @@ impl Plan {
             // SAFETY: the offset is within the result, and this part's elements, which start there,
             // are no other part's.
             let to = unsafe { start.get().add(result_offset) };
-            step.primitive.run_with_scratchpad(&[
+            let tensors = [
                 tensor(role::SOURCE, &step.lhs, lhs[lhs_offset..].as_ptr().cast_mut().cast()),
                 tensor(role::WEIGHTS, &step.rhs, rhs[rhs_offset..].as_ptr().cast_mut().cast()),
                 tensor(role::DESTINATION, &step.result, to.cast()),
-            ])
+            ];
+            // SAFETY: the matrices have the sizes of the product, which `multiply` checked, and so the
+            // rows or columns of this part from its offset on.
+            unsafe { step.primitive.run_with_scratchpad(&tensors) }
         })
     }
 }

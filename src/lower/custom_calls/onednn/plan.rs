@@ -208,7 +208,9 @@ impl Run<'_> {
             if let (Some(desc), Some(bias)) = (&step.bias, bias) {
                 tensors.push(tensor(role::BIAS, desc, bias.as_ptr().cast_mut().cast()));
             }
-            step.convolution.run_with_scratchpad(&tensors)?;
+            // SAFETY: the tensors are a part's of operands and results whose lengths were checked, the
+            // bias's, and memory of the weights' bytes. This part alone writes its images.
+            unsafe { step.convolution.run_with_scratchpad(&tensors)? };
             if relu {
                 result.iter_mut().for_each(|value| *value = value.relu());
             }
@@ -231,11 +233,13 @@ impl Run<'_> {
             let destination = self.part(destination, part, self.destination_image);
             let tensor = |role, desc, memory| Tensor { role, desc, memory };
             let destination = destination.as_ptr().cast_mut().cast();
-            step.convolution.run_with_scratchpad(&[
+            let tensors = [
                 tensor(role::SOURCE_GRADIENT, &step.source, result.as_mut_ptr().cast()),
                 tensor(role::WEIGHTS, &step.weights, weights),
                 tensor(role::DESTINATION_GRADIENT, &step.destination, destination),
-            ])
+            ];
+            // SAFETY: as in `forward`.
+            unsafe { step.convolution.run_with_scratchpad(&tensors) }
         };
         self.with_weights(weights, task, parallel)
     }
@@ -255,7 +259,8 @@ impl Run<'_> {
                 memory: weights.as_ptr().cast_mut().cast(),
             };
             let to = Tensor { role: role::DESTINATION, desc: &step.weights, memory: own.as_ptr() };
-            step.reorder.run_with_scratchpad(&[from, to])?;
+            // SAFETY: the length of the weights was checked, and the other memory was taken for them.
+            unsafe { step.reorder.run_with_scratchpad(&[from, to])? };
             Ok(own)
         };
         let whole = reordered(&self.plan.whole)?;
@@ -285,15 +290,14 @@ impl Run<'_> {
             let destination = self.part(destination, part, self.destination_image);
             let tensor = |role, desc, memory| Tensor { role, desc, memory };
             let (source, destination) = (source.as_ptr(), destination.as_ptr());
-            step.convolution.run_with_scratchpad(&[
-                tensor(role::SOURCE, &step.source, source.cast_mut().cast()),
+            let (source, destination) = (source.cast_mut().cast(), destination.cast_mut().cast());
+            let tensors = [
+                tensor(role::SOURCE, &step.source, source),
                 tensor(role::WEIGHTS_GRADIENT, &step.weights, starts[part].get()),
-                tensor(
-                    role::DESTINATION_GRADIENT,
-                    &step.destination,
-                    destination.cast_mut().cast(),
-                ),
-            ])
+                tensor(role::DESTINATION_GRADIENT, &step.destination, destination),
+            ];
+            // SAFETY: as in `forward`; this part alone has its memory for a gradient.
+            unsafe { step.convolution.run_with_scratchpad(&tensors) }
         })?;
         // Of other elements than f32 the sum is made elsewhere, and rounded once.
         let sum = (T::DTYPE != DType::F32).then(|| Scratch::take(size_of::<f32>() * result.len()));
@@ -306,7 +310,9 @@ impl Run<'_> {
             };
             let from = Tensor { role: role::SOURCE, desc: &step.weights, memory: own.as_ptr() };
             let to = Tensor { role: role::DESTINATION, desc: &self.plan.weights, memory };
-            change.run_with_scratchpad(&[from, to])?;
+            // SAFETY: both have the bytes of the weights in their format and element type, and only
+            // this thread uses them.
+            unsafe { change.run_with_scratchpad(&[from, to])? };
         }
         if sum.is_some() {
             // SAFETY: the memory has as many elements as the result, all written: those of the
@@ -378,11 +384,13 @@ impl Step {
 }
 
 impl Primitive {
-    /// Runs on memory that fits, with working memory taken for the run.
-    pub(super) fn run_with_scratchpad(&self, tensors: &[Tensor<'_>]) -> Result<(), String> {
+    /// [`Primitive::run`] with a scratchpad that is taken for the run.
+    ///
+    /// # Safety
+    /// The tensors are as [`Primitive::run`] needs them.
+    pub(super) unsafe fn run_with_scratchpad(&self, tensors: &[Tensor<'_>]) -> Result<(), String> {
         let working = Scratch::take(self.scratchpad_bytes());
-        // SAFETY: the caller's tensors are as long as the problem says, which the kernel checked,
-        // or were taken for this descriptor; the scratchpad has its bytes.
+        // SAFETY: the caller vouches for the tensors; the scratchpad has its bytes.
         unsafe { self.run(tensors, working.as_ptr()) }
     }
 }

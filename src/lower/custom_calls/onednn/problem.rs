@@ -80,9 +80,9 @@ pub(in crate::lower) struct Problem {
 /// Least number of arithmetic operations for which another thread is used.
 const PART: usize = 1 << 21;
 /// Largest number of bytes of a part's source and destination together that fit the cache.
-const CACHED: usize = 5 << 20;
+const MAX_PART_BYTES: usize = 5 << 20;
 /// Number of arithmetic operations below which XLA computes the convolution.
-const SMALL: usize = 1 << 18;
+const MIN_OPERATIONS: usize = 1 << 18;
 
 impl Problem {
     /// Finds the convolution in an operation. `None` if it has a form that oneDNN lacks, or too
@@ -158,7 +158,7 @@ impl Problem {
         for i in 0..spatial {
             problem.windows.push(window(kind, dims, i, [l[2 + i], r[2 + i], o[2 + i]])?);
         }
-        if problem.operations() < SMALL {
+        if problem.operations() < MIN_OPERATIONS {
             return None;
         }
         problem.parts = problem.number_of_parts(threads);
@@ -174,7 +174,7 @@ impl Problem {
     /// has a part if there is enough to compute.
     fn number_of_parts(&self, threads: usize) -> usize {
         let elements = self.source_len() + self.destination_len();
-        let mut parts = (elements * self.dtype.size()).div_ceil(CACHED);
+        let mut parts = (elements * self.dtype.size()).div_ceil(MAX_PART_BYTES);
         if self.kind == Kind::BackwardWeights {
             // Each part has its own partial gradient: no more parts than keep it smaller than the
             // part's source and destination.

@@ -24,7 +24,7 @@ use bytemuck::Pod;
 use self::images::{OutputEpilogue, Pixel, Transforms};
 use self::kernel::{kernel_gradient, transform_kernel};
 use self::tiling::Tiling;
-use self::vector::Level;
+use self::vector::Simd;
 use super::library::{Handle, Library, Primitive, Tensor, role};
 use super::plan::Parallel;
 use super::problem::{Epilogue, Kind, Problem};
@@ -39,7 +39,7 @@ const MIN_TILES: usize = 64;
 /// tiles.
 pub(super) fn parts(problem: &Problem, threads: usize) -> Option<usize> {
     let tiling = Tiling::of(problem)?;
-    Level::of_processor()?;
+    Simd::widest()?;
     if problem.batch.saturating_mul(tiling.tile_count()) < MIN_TILES {
         return None;
     }
@@ -74,14 +74,14 @@ impl Plan {
         let _guard = library.one_thread();
         let unsuited = || format!("Winograd's algorithm is not supported for {problem:?}");
         let tiling = Tiling::of(problem).ok_or_else(unsuited)?;
-        let level = Level::of_processor().ok_or_else(unsuited)?;
+        let simd = Simd::widest().ok_or_else(unsuited)?;
         let images_per_part = problem.batch.div_ceil(problem.parts);
         // As equal as possible, since a smaller last chunk takes as long as the others.
         let chunks = images_per_part.div_ceil(tiling.images_in_cache());
         let images_per_chunk = images_per_part.div_ceil(chunks);
         let transforms = Transforms {
             tiling,
-            level,
+            simd,
             rows: images_per_chunk * tiling.tile_count(),
             byte_scale: problem.byte_scale.map_or(1.0, f32::from_bits),
         };
@@ -159,18 +159,30 @@ impl Plan {
         let tiling = &self.transforms.tiling;
         let mut memory = Scratch::floats(tiling.kernel_transform_len());
         let to = memory.as_floats(tiling.kernel_transform_len());
-        transform_kernel(tiling, self.transforms.level, kernel, transposed, to);
+        transform_kernel(tiling, self.transforms.simd, kernel, transposed, to);
         memory
     }
 
-    /// The 16 products of matrices; of slices that have the plan's lengths.
+    /// The 16 products of matrices. Panics for slices of other lengths.
     fn multiply(&self, lhs: &[f32], rhs: &[f32], result: &mut [f32]) -> Result<(), String> {
+        let tiling = &self.transforms.tiling;
+        let source = self.source_tiles_len();
+        let kernel = tiling.kernel_transform_len();
+        let destination = self.destination_tiles_len();
+        let expected = match tiling.kind {
+            Kind::Forward => [source, kernel, destination],
+            Kind::BackwardData => [destination, kernel, source],
+            Kind::BackwardWeights => [source, destination, kernel],
+        };
+        assert_eq!([lhs.len(), rhs.len(), result.len()], expected);
         let tensor = |role, desc, memory| Tensor { role, desc, memory };
-        self.product.run_with_scratchpad(&[
+        let tensors = [
             tensor(role::SOURCE, &self.lhs, lhs.as_ptr().cast_mut().cast()),
             tensor(role::WEIGHTS, &self.rhs, rhs.as_ptr().cast_mut().cast()),
             tensor(role::DESTINATION, &self.result, result.as_mut_ptr().cast()),
-        ])
+        ];
+        // SAFETY: the slices have the elements of the matrices, as was checked.
+        unsafe { self.product.run_with_scratchpad(&tensors) }
     }
 
     fn forward<P: Pixel>(
@@ -270,7 +282,7 @@ impl Plan {
             .map(|sum| sum.into_inner().unwrap_or_else(PoisonError::into_inner))
             .collect();
         let sums: Vec<&[f32]> = sums.iter_mut().map(|sum| &*sum.as_floats(kernel_len)).collect();
-        kernel_gradient(tiling, transforms.level, &sums, result);
+        kernel_gradient(tiling, transforms.simd, &sums, result);
         Ok(())
     }
 }

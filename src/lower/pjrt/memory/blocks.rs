@@ -20,7 +20,7 @@ const PAGE: usize = 2 << 20;
 
 /// Blocks of at least this many bytes belong to the store: the C library keeps smaller ones by
 /// itself, and rounding them to huge pages would waste too much.
-const LARGE: usize = 4 << 20;
+const MIN_BLOCK_BYTES: usize = 4 << 20;
 
 /// Bytes of free blocks that are kept at most.
 const MAX_CACHED_BYTES: usize = 2 << 30;
@@ -67,7 +67,7 @@ impl Store {
     }
 
     /// The block at an address, if it is one of these, free from now on.
-    fn give(&mut self, address: usize) -> Option<Block> {
+    fn free(&mut self, address: usize) -> Option<Block> {
         let index = self.used.iter().position(|block| block.address == address)?;
         let block = self.used.swap_remove(index);
         self.free.push(block);
@@ -110,20 +110,20 @@ fn with_store<R>(f: impl FnOnce(&mut Store) -> R) -> R {
 }
 
 /// Returns true if an allocation belongs to the store.
-fn ours(align: usize, size: usize) -> bool {
-    size >= LARGE && align <= PAGE
+fn is_of_store(align: usize, size: usize) -> bool {
+    size >= MIN_BLOCK_BYTES && align <= PAGE
 }
 
 fn take(size: usize) -> *mut c_void {
     with_store(|store| store.take(size)) as *mut c_void
 }
 
-fn could_be_ours(pointer: *mut c_void) -> bool {
+fn could_be_of_store(pointer: *mut c_void) -> bool {
     !pointer.is_null() && (pointer as usize).is_multiple_of(PAGE)
 }
 
 unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-    if ours(1, size) {
+    if is_of_store(1, size) {
         return take(size);
     }
     // SAFETY: the caller's own call.
@@ -131,7 +131,7 @@ unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
 }
 
 unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
-    if ours(align, size) {
+    if is_of_store(align, size) {
         return take(size);
     }
     // SAFETY: as above.
@@ -139,7 +139,7 @@ unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
 }
 
 unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: usize) -> c_int {
-    if !ours(align, size) {
+    if !is_of_store(align, size) {
         // SAFETY: as above.
         return unsafe { libc::posix_memalign(out, align, size) };
     }
@@ -153,7 +153,7 @@ unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: u
 }
 
 unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
-    let own = could_be_ours(pointer)
+    let own = could_be_of_store(pointer)
         .then(|| {
             with_store(|store| store.used.iter().copied().find(|b| b.address == pointer as usize))
         })
@@ -167,13 +167,13 @@ unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
     if !new.is_null() {
         // SAFETY: both are allocations of at least this size, and not the same one.
         unsafe { ptr::copy_nonoverlapping(pointer.cast::<u8>(), new.cast(), size.min(block.size)) };
-        with_store(|store| store.give(block.address));
+        with_store(|store| store.free(block.address));
     }
     new
 }
 
 unsafe extern "C" fn free(pointer: *mut c_void) {
-    if could_be_ours(pointer) && with_store(|store| store.give(pointer as usize)).is_some() {
+    if could_be_of_store(pointer) && with_store(|store| store.free(pointer as usize)).is_some() {
         return;
     }
     // SAFETY: as above.
@@ -193,8 +193,8 @@ mod tests {
         // Neither one in use, nor one too small or much too large.
         let second = store.take(8 * PAGE + 1);
         assert_ne!(second, first);
-        assert_eq!(store.give(first), Some(Block { address: first, size: 9 * PAGE }));
-        assert_eq!(store.give(first), None);
+        assert_eq!(store.free(first), Some(Block { address: first, size: 9 * PAGE }));
+        assert_eq!(store.free(first), None);
         assert_ne!(store.take(10 * PAGE), first);
         assert_ne!(store.take(4 * PAGE), first);
         assert_eq!(store.take(8 * PAGE), first);
@@ -206,7 +206,7 @@ mod tests {
         let mut store = Store { used: Vec::new(), free: Vec::new() };
         // Untouched memory is only addresses.
         let blocks: Vec<usize> = (0..5).map(|_| store.take(MAX_CACHED_BYTES / 4)).collect();
-        blocks.iter().for_each(|&block| assert!(store.give(block).is_some()));
+        blocks.iter().for_each(|&block| assert!(store.free(block).is_some()));
         let kept: Vec<usize> = store.free.iter().map(|block| block.address).collect();
         assert_eq!(kept, blocks[1..]);
         assert_eq!(store.take(usize::MAX - PAGE), 0, "no such memory");
@@ -219,20 +219,20 @@ mod tests {
         unsafe {
             let small = malloc(100).cast::<u8>();
             small.write_bytes(7, 100);
-            let large = realloc(small.cast(), LARGE).cast::<u8>();
+            let large = realloc(small.cast(), MIN_BLOCK_BYTES).cast::<u8>();
             assert_eq!(*large.add(99), 7);
             free(large.cast());
-            let large = malloc(LARGE).cast::<u8>();
-            large.write_bytes(9, LARGE);
-            let larger = realloc(large.cast(), 4 * LARGE).cast::<u8>();
+            let large = malloc(MIN_BLOCK_BYTES).cast::<u8>();
+            large.write_bytes(9, MIN_BLOCK_BYTES);
+            let larger = realloc(large.cast(), 4 * MIN_BLOCK_BYTES).cast::<u8>();
             assert_ne!(larger, large);
-            assert_eq!((*larger, *larger.add(LARGE - 1)), (9, 9));
+            assert_eq!((*larger, *larger.add(MIN_BLOCK_BYTES - 1)), (9, 9));
             let small = realloc(larger.cast(), 10).cast::<u8>();
             assert_eq!(*small.add(9), 9);
             free(small.cast());
             let mut out = ptr::null_mut();
-            assert_eq!(posix_memalign(&mut out, 64, LARGE), 0);
-            assert!(could_be_ours(out));
+            assert_eq!(posix_memalign(&mut out, 64, MIN_BLOCK_BYTES), 0);
+            assert!(could_be_of_store(out));
             free(out);
             free(aligned_alloc(64, 128));
             free(ptr::null_mut());

@@ -45,7 +45,7 @@ struct Object {
 /// Redirects calls of the library that contains the address `inside`: where it calls one of the
 /// names in `functions`, the function beside that name is called. Does nothing for a library that
 /// is not found.
-pub fn lead(inside: *const c_void, functions: &[(&CStr, *const c_void)]) {
+pub fn redirect_calls(inside: *const c_void, functions: &[(&CStr, *const c_void)]) {
     let mut search = (inside as usize, None);
     // SAFETY: `find` is called during this call only, with a pointer to `search`.
     unsafe { libc::dl_iterate_phdr(Some(find), (&raw mut search).cast()) };
@@ -57,7 +57,7 @@ pub fn lead(inside: *const c_void, functions: &[(&CStr, *const c_void)]) {
 
 /// Keeps the library that the address is inside of.
 unsafe extern "C" fn find(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
-    // SAFETY: both come from `lead` and the loader, and nobody else has them now.
+    // SAFETY: both come from `redirect_calls` and the loader, and nobody else has them now.
     let (info, search) = unsafe { (&*info, &mut *search.cast::<(usize, Option<Object>)>()) };
     let base = info.dlpi_addr as usize;
     // SAFETY: the loader's own table.

@@ -4,7 +4,7 @@
 
 use super::tiling::Tiling;
 use super::vector::{
-    CACHE_LINE, LANES, Level, Square, Vector, both_axes, load_square, prefetch, store_square,
+    CACHE_LINE, LANES, Simd, Square, Vector, both_axes, load_square, prefetch, store_square,
     with_vectors,
 };
 
@@ -13,7 +13,7 @@ use super::vector::{
 #[derive(Debug, Clone, Copy)]
 pub struct Transforms {
     pub tiling: Tiling,
-    pub level: Level,
+    pub simd: Simd,
     pub rows: usize,
     /// The number that each byte of a source of bytes is multiplied with.
     pub byte_scale: f32,
@@ -66,8 +66,8 @@ impl Transforms {
     /// The input transform of an image `[height, width, channels]`; the `next` image is prefetched.
     pub fn input<P: Pixel>(&self, image: &[P], next: &[P], to: &mut [f32], first: usize) {
         self.check(first, [image.len(), self.tiling.source_len()], [to.len(), self.tiling.depth()]);
-        // SAFETY: the lengths were checked, and the level is one of the processor's.
-        unsafe { with_vectors!(self.level, input(self, image, next, to, first), P) }
+        // SAFETY: the lengths were checked, and the processor has the instructions.
+        unsafe { with_vectors!(self.simd, input(self, image, next, to, first), P) }
     }
 
     /// The transposed input transform: the gradient of an image, from that of its transform.
@@ -75,7 +75,7 @@ impl Transforms {
         let sizes = [from.len(), self.tiling.depth()];
         self.check(first, [image.len(), self.tiling.source_len()], sizes);
         // SAFETY: as above.
-        unsafe { with_vectors!(self.level, input_transposed(self, from, image, first)) }
+        unsafe { with_vectors!(self.simd, input_transposed(self, from, image, first)) }
     }
 
     /// The output transform to an image `[height, width, features]`.
@@ -92,8 +92,8 @@ impl Transforms {
         // SAFETY: as above.
         unsafe {
             match self.tiling.outputs {
-                2 => with_vectors!(self.level, output(self, from, epilogue, image, first), 2),
-                _ => with_vectors!(self.level, output(self, from, epilogue, image, first), 3),
+                2 => with_vectors!(self.simd, output(self, from, epilogue, image, first), 2),
+                _ => with_vectors!(self.simd, output(self, from, epilogue, image, first), 3),
             }
         }
     }
@@ -105,8 +105,8 @@ impl Transforms {
         // SAFETY: as above.
         unsafe {
             match self.tiling.outputs {
-                2 => with_vectors!(self.level, output_transposed(self, image, next, to, first), 2),
-                _ => with_vectors!(self.level, output_transposed(self, image, next, to, first), 3),
+                2 => with_vectors!(self.simd, output_transposed(self, image, next, to, first), 2),
+                _ => with_vectors!(self.simd, output_transposed(self, image, next, to, first), 3),
             }
         }
     }

@@ -2,24 +2,24 @@
 
 use super::tiling::Tiling;
 use super::vector::{
-    LANES, Level, Square, Vector, both_axes, load_square, store_square, with_vectors,
+    LANES, Simd, Square, Vector, both_axes, load_square, store_square, with_vectors,
 };
 
 /// The transform of a kernel to `[16, depth, features]` or, `transposed`, `[16, features, depth]`.
 pub fn transform_kernel(
     tiling: &Tiling,
-    level: Level,
+    simd: Simd,
     kernel: &[f32],
     transposed: bool,
     to: &mut [f32],
 ) {
     assert!(kernel.len() >= tiling.kernel_span());
     assert_eq!(to.len(), tiling.kernel_transform_len());
-    // SAFETY: the lengths were checked, and the level is one of the processor's.
+    // SAFETY: the lengths were checked, and the processor has the instructions.
     unsafe {
         match transposed {
-            false => with_vectors!(level, by_features(tiling, kernel, to)),
-            true => with_vectors!(level, by_depth(tiling, kernel, to)),
+            false => with_vectors!(simd, by_features(tiling, kernel, to)),
+            true => with_vectors!(simd, by_depth(tiling, kernel, to)),
         }
     }
 }
@@ -103,11 +103,11 @@ unsafe fn transform<V: Vector>(
 
 /// The gradient of a kernel: adds the gradients of its transform that the parts of a batch have, in
 /// order, and applies the transposed transform.
-pub fn kernel_gradient(tiling: &Tiling, level: Level, parts: &[&[f32]], kernel: &mut [f32]) {
+pub fn kernel_gradient(tiling: &Tiling, simd: Simd, parts: &[&[f32]], kernel: &mut [f32]) {
     assert!(kernel.len() >= tiling.kernel_span());
     assert!(parts.iter().all(|part| part.len() == tiling.kernel_transform_len()));
     // SAFETY: as in `transform_kernel`.
-    unsafe { with_vectors!(level, gradient(tiling, parts, kernel)) }
+    unsafe { with_vectors!(simd, gradient(tiling, parts, kernel)) }
 }
 
 #[inline(always)]

@@ -4,20 +4,8 @@ use super::super::problem::{Algorithm, Epilogue, Kind, Problem, Window};
 use super::images::{OutputEpilogue, Transforms};
 use super::kernel::{kernel_gradient, transform_kernel};
 use super::tiling::Tiling;
-use super::vector::Level;
+use super::vector::Simd;
 use crate::trace::types::DType;
-
-/// The vectors of this processor.
-fn levels() -> Vec<Level> {
-    #[cfg(target_arch = "x86_64")]
-    let all = [
-        (Level::Avx2, is_x86_feature_detected!("avx2")),
-        (Level::Avx512, is_x86_feature_detected!("avx512f")),
-    ];
-    #[cfg(not(target_arch = "x86_64"))]
-    let all: [(Level, bool); 0] = [];
-    all.into_iter().filter_map(|(level, present)| present.then_some(level)).collect()
-}
 
 /// The tiling of a convolution of images with 16 channels, to 32 features.
 fn tiling(kind: Kind, source: usize, kernel: usize, stride: usize, low: usize) -> Tiling {
@@ -46,10 +34,10 @@ fn numbers(len: usize) -> Vec<f32> {
 }
 
 /// The results of all transforms of an image and a kernel, one after another.
-fn all(tiling: Tiling, level: Level) -> Vec<f32> {
+fn all(tiling: Tiling, simd: Simd) -> Vec<f32> {
     let count = tiling.tile_count();
     // The tiles of another image are before this one's.
-    let transforms = Transforms { tiling, level, rows: 2 * count, byte_scale: 0.1 };
+    let transforms = Transforms { tiling, simd, rows: 2 * count, byte_scale: 0.1 };
     let [source, destination] =
         [tiling.depth(), tiling.features].map(|width| numbers(16 * transforms.rows * width));
     let (mut inputs, mut products) = (source.clone(), destination.clone());
@@ -74,11 +62,11 @@ fn all(tiling: Tiling, level: Level) -> Vec<f32> {
     let mut kernel = numbers(tiling.kernel_span());
     for transposed in [false, true] {
         let mut to = vec![0.0; tiling.kernel_transform_len()];
-        transform_kernel(&tiling, level, &kernel, transposed, &mut to);
+        transform_kernel(&tiling, simd, &kernel, transposed, &mut to);
         results.extend(to);
     }
     let parts = [numbers(tiling.kernel_transform_len()), vec![0.25; tiling.kernel_transform_len()]];
-    kernel_gradient(&tiling, level, &[&parts[0], &parts[1]], &mut kernel);
+    kernel_gradient(&tiling, simd, &[&parts[0], &parts[1]], &mut kernel);
     results.extend(kernel);
     results
 }
@@ -93,11 +81,11 @@ fn all_vectors_give_the_same() {
         tiling(Kind::BackwardData, 12, 2, 1, 0),
     ];
     for tiling in cases {
-        let expected = all(tiling, Level::Scalar);
-        for level in levels() {
-            let got = all(tiling, level);
+        let expected = all(tiling, Simd::scalar());
+        for simd in Simd::available() {
+            let got = all(tiling, simd);
             let differ = got.iter().zip(&expected).position(|(a, b)| a.to_bits() != b.to_bits());
-            assert_eq!(differ, None, "{level:?} {tiling:?}");
+            assert_eq!(differ, None, "{simd:?} {tiling:?}");
         }
     }
 }
@@ -106,8 +94,8 @@ fn all_vectors_give_the_same() {
 #[test]
 fn relu_of_special_values() {
     let tiling = tiling(Kind::Forward, 11, 3, 1, 1);
-    for level in levels().into_iter().chain([Level::Scalar]) {
-        let transforms = Transforms { tiling, level, rows: tiling.tile_count(), byte_scale: 1.0 };
+    for simd in Simd::available().chain([Simd::scalar()]) {
+        let transforms = Transforms { tiling, simd, rows: tiling.tile_count(), byte_scale: 1.0 };
         for (value, expected) in [(-0.0f32, 0.0f32), (f32::NAN, f32::NAN), (-1.0, 0.0), (2.0, 2.0)]
         {
             let bias = vec![value; tiling.features];
@@ -119,7 +107,7 @@ fn relu_of_special_values() {
                 &mut image,
                 0,
             );
-            assert!(image.iter().all(|x| x.to_bits() == expected.to_bits()), "{level:?} {value}");
+            assert!(image.iter().all(|x| x.to_bits() == expected.to_bits()), "{simd:?} {value}");
         }
     }
 }

@@ -24,9 +24,9 @@ pub const LANES: usize = 16;
 /// Bytes of a line of the cache.
 pub const CACHE_LINE: usize = 64;
 
-/// Instruction set for vectors.
+/// Kind of SIMD instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
+pub enum SimdKind {
     /// 16 lanes of f32.
     #[cfg(target_arch = "x86_64")]
     Avx512,
@@ -38,16 +38,36 @@ pub enum Level {
     Scalar,
 }
 
-impl Level {
-    /// The longest vectors of this processor, if it has some.
-    pub fn of_processor() -> Option<Level> {
+/// SIMD instructions that this processor has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Simd(SimdKind);
+
+impl Simd {
+    /// Those of this processor with vectors, widest first.
+    pub fn available() -> impl Iterator<Item = Simd> {
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx512f") {
-            return Some(Level::Avx512);
-        } else if is_x86_feature_detected!("avx2") {
-            return Some(Level::Avx2);
-        }
-        None
+        let kinds = [
+            (SimdKind::Avx512, is_x86_feature_detected!("avx512f")),
+            (SimdKind::Avx2, is_x86_feature_detected!("avx2")),
+        ];
+        #[cfg(not(target_arch = "x86_64"))]
+        let kinds: [(SimdKind, bool); 0] = [];
+        kinds.into_iter().filter_map(|(kind, present)| present.then_some(Simd(kind)))
+    }
+
+    /// Those with the widest vectors, if the processor has vectors.
+    pub fn widest() -> Option<Simd> {
+        Simd::available().next()
+    }
+
+    /// One element at a time, which each processor has.
+    #[cfg(test)]
+    pub fn scalar() -> Simd {
+        Simd(SimdKind::Scalar)
+    }
+
+    pub fn get(self) -> SimdKind {
+        self.0
     }
 }
 
@@ -210,20 +230,20 @@ pub fn with_avx512<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Calls an unsafe function for the vectors of a [`Level`]: it is generic over [`Vector`], and perhaps
+/// Calls an unsafe function for the vectors of a [`Simd`]: it is generic over [`Vector`], and perhaps
 /// over another type or number.
 macro_rules! with_vectors {
-    ($level:expr, $function:ident ( $($argument:expr),* $(,)? ) $(, $other:tt)?) => {
-        match $level {
+    ($simd:expr, $function:ident ( $($argument:expr),* $(,)? ) $(, $other:tt)?) => {
+        match $simd.get() {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => super::vector::with_avx512(|| {
+            super::vector::SimdKind::Avx512 => super::vector::with_avx512(|| {
                 $function::<std::arch::x86_64::__m512 $(, $other)?>($($argument),*)
             }),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => super::vector::with_avx2(|| {
+            super::vector::SimdKind::Avx2 => super::vector::with_avx2(|| {
                 $function::<std::arch::x86_64::__m256 $(, $other)?>($($argument),*)
             }),
-            Level::Scalar => $function::<f32 $(, $other)?>($($argument),*),
+            super::vector::SimdKind::Scalar => $function::<f32 $(, $other)?>($($argument),*),
         }
     };
 }
