@@ -43,7 +43,7 @@ pub enum SimdKind {
 pub struct Simd(SimdKind);
 
 impl Simd {
-    /// Those of this processor with vectors, widest first.
+    /// The vector instructions of this processor, widest first.
     pub fn available() -> impl Iterator<Item = Simd> {
         #[cfg(target_arch = "x86_64")]
         let kinds = [
@@ -55,7 +55,7 @@ impl Simd {
         kinds.into_iter().filter_map(|(kind, present)| present.then_some(Simd(kind)))
     }
 
-    /// Those with the widest vectors, if the processor has vectors.
+    /// The widest vector instructions of this processor, if it has any.
     pub fn widest() -> Option<Simd> {
         Simd::available().next()
     }
