@@ -55,7 +55,7 @@ impl Program {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) with line, column, the text expected there and
+    /// [`Error::Argument`] with line, column, the text expected there and
     /// the text found, if the text is not that of a well-formed Program.
     #[track_caller]
     pub fn parse(text: &str) -> Result<Program> {
@@ -79,7 +79,7 @@ impl Literal {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) with line and column, if it is not such a text.
+    /// [`Error::Argument`] with line and column, if it is not such a text.
     pub fn parse(text: &str) -> Result<Literal> {
         let mut reader = Reader::new(text, "literal");
         reader.skip_lines();
