@@ -56,6 +56,26 @@ fn a_checkpointed_turn_saves_its_carry() {
     assert!(plain > 3 && everything >= plain, "{plain} {everything}");
 }
 
+/// The product is named by the policy, and the derivative of its sum does not use it.
+#[test]
+fn values_that_the_derivative_does_not_use_are_not_kept() {
+    let f = |(w, h): (Tensor, Tensor)| {
+        checkpoint_with(RematPolicy::DotsSaveable, |(w, h): (Tensor, Tensor)| h.matmul(w).sum(..))(
+            (w, h),
+        )
+    };
+    let program = make_program(move |args: (Tensor, Tensor)| grad(f)(args), &arguments()).unwrap();
+    let bodies: Vec<&Program> =
+        (program.equations.iter()).flat_map(|equation| equation.op.subprograms()).collect();
+    assert!(!bodies.is_empty(), "{program}");
+    for body in bodies {
+        let inputs = body.equations.iter().flat_map(|equation| &equation.inputs);
+        let used: Vec<_> = inputs.chain(&body.outputs).collect();
+        let unused = body.inputs.iter().find(|input| !used.contains(input));
+        assert_eq!(unused, None, "{program}");
+    }
+}
+
 #[test]
 fn the_compiler_takes_less_memory() {
     let temporary = |policy| {
