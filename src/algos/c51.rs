@@ -90,8 +90,7 @@ pub struct Args {
     /// The number of timesteps between gradient steps
     #[arg(long, default_value_t = 10)]
     pub train_frequency: usize,
-    /// Gradient steps in one call of the compiled program; 0: the largest divisor, up to 250, of
-    /// the gradient steps between target updates
+    /// Gradient steps in one compiled call; 0: chosen, at most 250
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }

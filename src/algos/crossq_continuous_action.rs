@@ -78,8 +78,7 @@ pub struct Args {
     /// Tune the entropy temperature automatically
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub autotune: bool,
-    /// Iterations of --policy-frequency steps in one compiled call; 0: as few as take at least 100
-    /// timesteps
+    /// Iterations of --policy-frequency steps in one compiled call; 0: at least 100 steps
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }

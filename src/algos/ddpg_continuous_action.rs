@@ -67,8 +67,7 @@ pub struct Args {
     /// The number of critic updates between updates of the actor and the target networks
     #[arg(long, default_value_t = 2)]
     pub policy_frequency: usize,
-    /// Iterations of --policy-frequency steps in one compiled call; 0: as few as take at least 100
-    /// timesteps
+    /// Iterations of --policy-frequency steps in one compiled call; 0: at least 100 steps
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }

@@ -73,8 +73,7 @@ pub struct Args {
     /// The clip range of the target policy noise, relative to the action scale
     #[arg(long, default_value_t = 0.5)]
     pub noise_clip: f64,
-    /// Iterations of --policy-frequency steps in one compiled call; 0: as few as take at least 100
-    /// timesteps
+    /// Iterations of --policy-frequency steps in one compiled call; 0: at least 100 steps
     #[arg(long, default_value_t = 0)]
     pub updates_per_call: usize,
 }

@@ -19,9 +19,9 @@ pub struct TransposedCnn<T> {
     pub convs: [ConvTranspose2d<T>; 3],
 }
 
-/// Initializes a transposed convolution as CleanRL's `layer_init`. PyTorch's kernel is
-/// `[inputs, outputs, window, window]`: the kernels of the inputs are orthonormal times a gain, and
-/// the fan-in of the bias is the number of elements of such a kernel.
+/// Initializes a transposed convolution as CleanRL does. PyTorch stores the kernel as
+/// `[inputs, outputs, window, window]`. Flattened to one row for each input, the rows are orthonormal
+/// times sqrt(2). The bias keeps PyTorch's default, whose fan-in is the length of a row.
 fn conv_init(
     key: Key<Tensor>,
     window: usize,

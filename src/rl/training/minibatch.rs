@@ -28,7 +28,7 @@ pub fn gather_minibatch<S: Tree<Tensor, With<Tensor> = S>>(samples: S, indices: 
 pub fn explained_variance(values: Tensor, returns: Tensor) -> Tensor {
     let variance = returns.var(..);
     let equal = variance.eq(0.0);
-    // A constant NaN is not an error under `--check-nans`, and the quotient 0 / 0 would be.
+    // `--check-nans` would report 0 / 0 as an error; it accepts the constant NaN below.
     let divisor = where_(equal, ones_like(variance), variance);
     let explained = 1.0 - (returns - values).var(..) / divisor;
     where_(equal, full_like(variance, f64::NAN), explained)

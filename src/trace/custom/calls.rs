@@ -1,9 +1,10 @@
 //! Tracing of custom_jvp rules that call their own function, as those of JAX may.
 //!
 //! A rule is traced together with its function, so that a rule that calls it would be traced
-//! without end. A call is a call of an enclosing function if it is at the same source location, has
-//! the same types and the same Program, and if its rule, traced once more here, is the same too. It
-//! then refers to that function ([`Rule::Enclosing`]).
+//! without end. A call with the source location, argument structure, Program and captured tensors of
+//! an enclosing function is taken for a call of that function, and refers to it
+//! ([`Rule::Enclosing`]). Its rule is traced once more to check this. If the rule is another one, the
+//! enclosing rule is traced again, without such references.
 //!
 //! The rule of a closure that captures Rust values, say a counter, can also differ in a later call
 //! inside of that rule. Its calls are therefore compared [`MAX_COMPARED_CALLS`] deep.
@@ -44,8 +45,9 @@ thread_local! {
     static COMPARED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Depth to which calls inside of each other are compared, if the closures capture values. A
-/// derivative of this order or a lower one is right whatever the rules depend on.
+/// Depth to which calls inside of each other are compared, if the closures capture values.
+/// Derivatives up to this order are right even if each rule differs from the one around it, unless
+/// [`MAX_DEEP_COMPARISONS`] is reached first.
 const MAX_COMPARED_CALLS: usize = 8;
 
 /// Number of comparisons after which calls are compared to depth 1 only, since a rule with two
