@@ -116,7 +116,7 @@ pub(crate) fn map_subprograms(op: &mut Op, f: &dyn Fn(Program) -> Program) {
 }
 
 /// Merges equations that compute the same value, and drops `stop_gradient` and names, which have no
-/// further use when a Program is complete.
+/// further use when a Program is complete, and selections between equal values.
 pub(crate) fn eliminate_common_subexpressions(mut program: Program) -> Program {
     let mut same: Vec<Var> = (0..program.types.len() as u32).map(Var).collect();
     // Indices into `kept`, by hash: operations are large, and copies of them slow.
@@ -129,6 +129,11 @@ pub(crate) fn eliminate_common_subexpressions(mut program: Program) -> Program {
         }
         if matches!(equation.op, Op::StopGradient | Op::Name(_)) {
             same[equation.outputs[0].index()] = equation.inputs[0];
+            continue;
+        }
+        // What guarded a derivative by a `stop_gradient` on one side.
+        if matches!(equation.op, Op::Select) && equation.inputs[1] == equation.inputs[2] {
+            same[equation.outputs[0].index()] = equation.inputs[1];
             continue;
         }
         map_subprograms(&mut equation.op, &eliminate_common_subexpressions);

@@ -23,6 +23,7 @@ use std::panic::Location;
 
 use smallvec::SmallVec;
 
+pub(crate) use self::control::derivative_flow;
 pub(crate) use self::custom::forwards;
 pub(crate) use self::split::{Linear, linearize_program};
 use self::tangent::{Mode, Tangents};

@@ -26,6 +26,7 @@ mod conv;
 mod custom;
 mod dot;
 mod gather;
+mod guard;
 mod linalg;
 mod sharding;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub use self::axes::{LeafAxes, VmapOptions};
 pub(crate) use self::sharding::on_one_device;
 use super::axis::Axis;
 use super::check;
+use super::jvp::derivative_flow;
 use super::op::{Amounts, Axes, Op};
 use super::program::Program;
 use super::tensor::{
@@ -53,7 +55,7 @@ use crate::tree::{self, Path, Tree};
 /// batch.
 ///
 /// A `while_loop` runs until no element of the batch continues; a `cond` whose predicate differs
-/// within the batch computes both branches.
+/// within the batch computes both branches, and derivatives come from the branch that each takes.
 #[track_caller]
 pub fn vmap<A: Tree<Tensor>, B: Tree<Tensor>>(f: impl Fn(A) -> B) -> impl Fn(A) -> B {
     let at = Location::caller();
@@ -217,8 +219,9 @@ pub(crate) fn over_members(
     let (traced, mapped) = trace_frame(FrameKind::Body, &types, at, |args| {
         let inputs: Vec<Batched> =
             args.iter().zip(mapped).map(|(&tensor, &mapped)| Batched { tensor, mapped }).collect();
-        let context =
-            BatchContext { size: axis.size(), axis, active: None, members: true, rules: 0 };
+        // The Program is complete: nothing differentiates what this gives.
+        let differentiable = false;
+        let context = BatchContext { members: true, differentiable, ..BatchContext::new(axis) };
         let outputs = batch_program(program, &inputs, context);
         let mapped = outputs.iter().map(|output| output.mapped).collect();
         (outputs.iter().map(|output| output.tensor).collect(), mapped)
@@ -280,8 +283,10 @@ pub(crate) struct BatchContext {
     pub axis: Axis,
     /// Mask of the examples that the computation is for (`bool[size]`), if not all: inside a branch
     /// or loop that some do not take, it runs on their values too, and loops must not wait for
-    /// those.
+    /// those, nor derivatives count them.
     pub active: Option<Tensor>,
+    /// False where reverse mode does not come, as inside a `while`: no derivative is guarded there.
+    pub differentiable: bool,
     /// True if the examples are the devices of a `pmap`: effects then happen once for each, also
     /// where nothing differs.
     pub members: bool,
@@ -289,11 +294,18 @@ pub(crate) struct BatchContext {
     pub rules: usize,
 }
 
+impl BatchContext {
+    /// All examples along `axis`.
+    fn new(axis: Axis) -> BatchContext {
+        let size = axis.size();
+        BatchContext { size, axis, active: None, differentiable: true, members: false, rules: 0 }
+    }
+}
+
 /// Adds the equations of `program` to the trace, with a batch axis on all that depends on the
 /// mapped inputs.
 pub(crate) fn vmap_program(program: &Program, inputs: &[Batched], axis: Axis) -> Vec<Batched> {
-    let context = BatchContext { size: axis.size(), axis, active: None, members: false, rules: 0 };
-    batch_program(program, inputs, context)
+    batch_program(program, inputs, BatchContext::new(axis))
 }
 
 /// [`vmap_program`] for the active part of a batch.
@@ -306,13 +318,22 @@ pub(crate) fn batch_program(
     for (&var, &input) in program.inputs.iter().zip(inputs) {
         env[var.index()] = Some(input);
     }
+    let guard = context.guard().map(|active| (active, derivative_flow(program)));
     for equation in &program.equations {
         let inputs: SmallVec<[Batched; 4]> = equation
             .inputs
             .iter()
             .map(|var| env[var.index()].expect("defined before use"))
             .collect();
-        let results = at_line(equation.at, || batch(&equation.op, &inputs, context, equation.at));
+        let (op, at) = (&equation.op, equation.at);
+        let results = at_line(at, || match &guard {
+            None => batch(op, &inputs, context, at),
+            Some((active, flows)) => {
+                let flows: SmallVec<[bool; 4]> =
+                    equation.inputs.iter().map(|var| flows[var.index()]).collect();
+                guard::batch_guarded(op, &inputs, &flows, *active, context, at)
+            }
+        });
         for (var, result) in equation.outputs.iter().zip(results) {
             env[var.index()] = Some(result);
         }

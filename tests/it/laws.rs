@@ -1,13 +1,16 @@
-//! The five laws, for every operation:
+//! The six laws, for every operation:
 //!
 //! 1. the inferred type is the evaluated type;
 //! 2. `jvp` is the central difference along one direction;
 //! 3. `<ct, J v> = <J^T ct, v>`;
 //! 4. `vmap` is a loop, for every choice of what is mapped;
-//! 5. compiled, operation by operation, and interpreted, the results are the same.
+//! 5. compiled, operation by operation, and interpreted, the results are the same;
+//! 6. `grad` of `vmap` is `vmap` of `grad` where examples take different branches.
 //!
 //! For smooth operations laws 2 and 3 hold for the derivative itself as well. Laws 1 to 4 are held
 //! to in `f64` by the interpreter; law 5 runs every function met on the way, in `f64` and `f32`.
+
+mod branches;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -20,12 +23,13 @@ use podracer::trace::op::{
 use podracer::{Array, DType, Literal, Program, Tensor, TensorType};
 use podracer::{eager, jit, jvp, make_program, vjp, vmap};
 
+pub use self::branches::branches;
 use crate::cases::{self, Case, Func, Smooth};
 use crate::quickly;
 use crate::recipes::values::{same, stacked};
 
 /// The examples of a batch.
-const LANES: usize = 3;
+pub const LANES: usize = 3;
 
 /// A function met while the laws were checked, with what the interpreter makes of it.
 struct Met {
@@ -363,6 +367,7 @@ fn check_case(report: &mut Report, case: &Case) {
             if case.vmap && case.smooth != Smooth::Forward {
                 report.first = false;
                 nested(report, case, *first);
+                by_branches(report, case, *first, order);
             }
             report.first = true;
         }
@@ -419,6 +424,27 @@ fn nested(report: &mut Report, case: &Case, dtype: DType) {
         return;
     };
     report.same(&label, &a, &b, 1e-11);
+}
+
+/// Law 6. Of the functions that it is about, some are compiled in a short run too.
+fn by_branches(report: &mut Report, case: &Case, dtype: DType, order: u8) {
+    const COMPILED: &[&str] =
+        &["log", "dot", "conv", "gather", "scan", "cond", "checkpoint", "custom_jvp", "custom_vjp"];
+    let lanes: Vec<Vec<Literal>> = (0..LANES).map(|seed| case.inputs(dtype, seed as u64)).collect();
+    for at in choices(lanes[0].len()) {
+        let label = format!("{} branches{at:?}", case.name);
+        match branches(&case.f, &lanes, &at, order) {
+            Err(fault) => report.fault(&label, fault),
+            Ok(gradients) if COMPILED.contains(&case.name.as_str()) => {
+                report.first = true;
+                for (gradient, args) in gradients {
+                    report.run(&label, &gradient, &args);
+                }
+                report.first = false;
+            }
+            Ok(_) => {}
+        }
+    }
 }
 
 /// Law 5. Many functions are compiled as one: a compilation costs more than what is in it.

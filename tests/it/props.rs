@@ -10,6 +10,7 @@ mod piecewise;
 mod regressions;
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use podracer::jit::run_program;
 use podracer::trace::check::verify;
@@ -18,7 +19,8 @@ use podracer::trace::graph::simplify;
 use podracer::{Literal, Mode, Program, Tensor, jvp, make_program, vjp, vmap};
 use proptest::strategy::{Strategy, ValueTree};
 
-use crate::laws::{lane, leaves, leaves_of, reads_back};
+use crate::cases::Func;
+use crate::laws::{LANES, branches, lane, leaves, leaves_of, reads_back};
 use crate::recipes::cook::{Dish, Info, Kind, cook, epsilon, values};
 use crate::recipes::recipe::{Salt, recipe};
 use crate::recipes::values::{same, stacked};
@@ -36,6 +38,7 @@ const PROPERTIES: &[Property] = &[
     ("simplified, it gives the same", false, simplified),
     ("vmap is a loop", false, vmap_is_a_loop),
     ("jvp is the difference, and vjp its transpose", true, derivatives),
+    ("gradients of a batch are those of its branches", true, gradients_of_branches),
 ];
 
 /// Holds all cases to the properties.
@@ -275,6 +278,19 @@ fn derivatives(dish: &Dish) -> Check {
         return Err(format!("<ct, J v> = {forwards}, <J^T ct, v> = {backwards}"));
     }
     Ok(())
+}
+
+fn gradients_of_branches(dish: &Dish) -> Check {
+    if has_while(&dish.program) {
+        return Ok(());
+    }
+    let lanes: Vec<Vec<Literal>> = (0..LANES as u64).map(|seed| dish.values(seed + 1)).collect();
+    let mut salt = Salt(dish.program.size() as u64);
+    let at: Vec<usize> = (0..lanes[0].len()).filter(|_| salt.once_in(2)).collect();
+    let program = dish.program.clone();
+    let f: Func = Rc::new(move |x: &[Tensor]| program.apply(x));
+    let orders = if salt.once_in(4) { 2 } else { 1 };
+    branches(&f, &lanes, &at, orders).map(|_| ())
 }
 
 /// A loop without a known number of turns has no transpose.

@@ -16,6 +16,17 @@ use crate::trace::types::TensorType;
 
 /// Returns one flag per result: true if it can have a tangent, given the flags of the inputs.
 pub(crate) fn tangent_flow(program: &Program, active: &[bool]) -> Vec<bool> {
+    let flows = variables_flow(program, active);
+    program.outputs.iter().map(|v| flows[v.index()]).collect()
+}
+
+/// Returns one flag per variable: true if it can have a tangent, whatever inputs have one.
+pub(crate) fn derivative_flow(program: &Program) -> Vec<bool> {
+    let inputs: Vec<bool> = program.input_types().map(|ty| ty.dtype.is_inexact()).collect();
+    variables_flow(program, &inputs)
+}
+
+fn variables_flow(program: &Program, active: &[bool]) -> Vec<bool> {
     let mut flows = vec![false; program.types.len()];
     for (&input, &active) in program.inputs.iter().zip(active) {
         flows[input.index()] = active;
@@ -28,7 +39,7 @@ pub(crate) fn tangent_flow(program: &Program, active: &[bool]) -> Vec<bool> {
             flows[output.index()] = through && program.ty(output).dtype.is_inexact();
         }
     }
-    program.outputs.iter().map(|v| flows[v.index()]).collect()
+    flows
 }
 
 fn equation_flow(equation: &Equation, inputs: &[bool]) -> Vec<bool> {

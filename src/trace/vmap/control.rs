@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use super::callback::expect_no_io;
-use super::varying::{
-    cond_varying_outputs, holds_while, scan_varying_outputs, while_varying_outputs,
-};
-use super::{BatchContext, Batched, Results, batch_program, choose};
+use super::varying::{cond_varying_outputs, scan_varying_outputs, while_varying_outputs};
+use super::{BatchContext, Batched, Results, batch_program, choose, guard};
 use crate::error::Loc;
 use crate::trace::control::{captures_first, share_captures};
 use crate::trace::op::{CondOp, Op, ScanOp, WhileOp};
@@ -23,9 +21,9 @@ pub(super) fn tensors(inputs: &[Batched]) -> Vec<Tensor> {
 }
 
 /// The values as `mapped` wants them. A value that is mapped already stays so.
-fn raised(values: &[Batched], mapped: &[bool], size: usize) -> Vec<Batched> {
+fn raised(values: &[Batched], mapped: &[bool], context: BatchContext) -> Vec<Batched> {
     let raise = |(&value, &mapped): (&Batched, &bool)| {
-        if mapped { Batched::mapped(value.full(size)) } else { value }
+        if mapped { guard::raise(value, context) } else { value }
     };
     values.iter().zip(mapped).map(raise).collect()
 }
@@ -57,7 +55,7 @@ pub(super) fn batch_body(
     let types = batched_types(program.input_types(), inputs, context.size);
     let body = |args: &[Tensor]| {
         let results = batch_program(program, &as_batched(args, inputs), context);
-        (tensors(&raised(&results, outputs, context.size)), ())
+        (tensors(&raised(&results, outputs, context)), ())
     };
     trace_frame(FrameKind::Body, &types, at, body).0
 }
@@ -70,7 +68,7 @@ pub(crate) fn scan(scan: &ScanOp, inputs: &[Batched], context: BatchContext, at:
     let mapped = scan_varying_outputs(scan, &flags(inputs), context.axis);
     let (consts, rest) = inputs.split_at(scan.num_consts);
     let (init, xs) = rest.split_at(scan.num_carry);
-    let init = raised(init, &mapped[..scan.num_carry], context.size);
+    let init = raised(init, &mapped[..scan.num_carry], context);
     let into = [flags(consts), flags(&init), flags(xs)].concat();
     let body = batch_body(&scan.body, &into, &mapped, context, at);
     // The first axis is that of the iterations, so the batch axis is the second of a stacked
@@ -101,10 +99,11 @@ pub(crate) fn while_loop(
     context: BatchContext,
     at: Loc,
 ) -> Results {
+    let context = BatchContext { differentiable: false, ..context };
     let (mapped, differs) = while_varying_outputs(op, &flags(inputs), context.axis);
     let (cond_consts, rest) = inputs.split_at(op.num_cond_consts);
     let (body_consts, init) = rest.split_at(op.num_body_consts);
-    let init = raised(init, &mapped, context.size);
+    let init = raised(init, &mapped, context);
     if differs {
         expect_no_io("while_loop", [&*op.cond, &*op.body]);
         return while_any(op, cond_consts, body_consts, &init, context, at);
@@ -216,8 +215,11 @@ pub(crate) fn cond(cond: &CondOp, inputs: &[Batched], context: BatchContext, at:
 
 /// Computes every branch, and chooses by example.
 fn choose_branch(cond: &CondOp, index: Tensor, args: &[Batched], context: BatchContext) -> Results {
-    let (size, last) = (context.size, cond.branches.len() - 1);
+    let last = cond.branches.len() - 1;
     expect_no_io("cond", cond.branches.iter().map(|branch| &**branch));
+    if last == 0 {
+        return batch_program(&cond.branches[0], args, context).into();
+    }
     // Flags of the examples that take branch `i`. An index out of range means the first branch or
     // the last.
     let takes = |i: usize| match i {
@@ -227,22 +229,24 @@ fn choose_branch(cond: &CondOp, index: Tensor, args: &[Batched], context: BatchC
     };
     let mut chosen: Vec<Batched> = Vec::new();
     for (i, branch) in cond.branches.iter().enumerate() {
-        let alone = last == 0;
-        let mut context = context;
-        if !alone && branch.equations.iter().any(|e| holds_while(&e.op)) {
-            let here = takes(i);
-            context.active = Some(context.active.map_or(here, |active| active & here));
+        let here = takes(i);
+        let active = context.active.map_or(here, |active| active & here);
+        let inside = BatchContext { active: Some(active), ..context };
+        let mut outputs = batch_program(branch, &guard::operands(args, inside), inside);
+        // The choice guards an operand that is returned as it is.
+        for (output, var) in outputs.iter_mut().zip(&branch.outputs) {
+            if let Some(i) = branch.inputs.iter().position(|input| input == var) {
+                *output = args[i];
+            }
         }
-        let outputs = batch_program(branch, args, context);
         if i == 0 {
             chosen = outputs;
             continue;
         }
-        let here = takes(i);
         for (before, output) in chosen.iter_mut().zip(outputs) {
             if before.tensor.id() != output.tensor.id() {
-                let choice = choose(here, output.full(size), before.full(size));
-                *before = Batched::mapped(choice);
+                let [output, before_it] = [output, *before].map(|x| guard::raise(x, context));
+                *before = Batched::mapped(choose(here, output.tensor, before_it.tensor));
             }
         }
     }
