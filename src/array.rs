@@ -147,6 +147,10 @@ impl Array {
                 let _span = timeline::span("to the host");
                 let mut bytes = AlignedBytes::zeroed(buffer.ty().bytes());
                 buffer.copy_to_host(bytes.as_mut())?;
+                if !buffer.ty().dtype.has_valid(bytes.as_ref()) {
+                    let text = "a value of bools has bytes other than 0 and 1";
+                    return Err(Error::Argument(text.into()));
+                }
                 Ok(Literal::from_bytes(buffer.ty().clone(), bytes))
             }
         }

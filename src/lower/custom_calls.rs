@@ -126,7 +126,8 @@ pub trait Kernel {
     /// Computes the results.
     ///
     /// # Errors
-    /// The error becomes that of the program's run, and so does a panic.
+    /// The error becomes that of the program's run, and so does a panic. It is an error, too, if a
+    /// result of bools has other bytes than 0 and 1 afterwards.
     fn run(call: &mut Call<'_>) -> Result<(), KernelError>;
 }
 
@@ -149,7 +150,7 @@ pub enum KernelPlatform {
 /// The C function behind a kernel, for programs on the host.
 extern "C" fn on_host<K: Kernel>(frame: *mut Frame) -> *mut c_void {
     // SAFETY: the runtime keeps the frame of a call until this returns.
-    trampoline::<K>(frame, || K::run(&mut unsafe { Call::new(frame) }))
+    trampoline::<K>(frame, || run_checked::<K>(unsafe { Call::new(frame) }))
 }
 
 /// The C function behind a kernel, for programs on NVIDIA's GPUs.
@@ -157,8 +158,14 @@ extern "C" fn on_cuda<K: Kernel>(frame: *mut Frame) -> *mut c_void {
     trampoline::<K>(frame, || {
         let copies = Cuda::get()?;
         // SAFETY: as above, and the copy of the frame lives until the kernel returns.
-        unsafe { call_on_host(frame, copies, |frame| K::run(&mut Call::new(frame))) }
+        unsafe { call_on_host(frame, copies, |frame| run_checked::<K>(Call::new(frame))) }
     })
+}
+
+/// Runs a kernel, and checks what it left in its results.
+fn run_checked<K: Kernel>(mut call: Call<'_>) -> std::result::Result<(), KernelError> {
+    K::run(&mut call)?;
+    Ok(call.check_elements()?)
 }
 
 /// Body of the C functions behind the kernels: calls `run` if there is something to compute.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock, Weak};
 
 use super::literal::{AlignedBytes, Literal};
-use super::types::{DType, TensorType};
+use super::types::TensorType;
 use crate::error::{Error, Loc, Result, TraceError};
 
 /// An operand of a callback: a tensor's value, in place.
@@ -120,7 +120,7 @@ impl HostFn {
         let Inner { name, at, f, .. } = &*self.0;
         let outcome = catch_unwind(AssertUnwindSafe(|| f(operands, results)));
         let problem = match outcome {
-            Ok(Ok(())) => match no_bools(results) {
+            Ok(Ok(())) => match results.iter().position(|r| !r.ty.dtype.has_valid(r.bytes)) {
                 None => return Ok(()),
                 Some(i) => {
                     format!("the function gave bytes other than 0 and 1 as bools, result {i}")
@@ -132,14 +132,6 @@ impl HostFn {
         };
         Err(Error::Callback(format!("{name}: {problem}\n  --> {at}")))
     }
-}
-
-/// The first result that must be bools and is not.
-fn no_bools(results: &[HostViewMut<'_>]) -> Option<usize> {
-    let wrong = |result: &HostViewMut<'_>| {
-        result.ty.dtype == DType::Bool && result.bytes.iter().any(|&byte| byte > 1)
-    };
-    results.iter().position(wrong)
 }
 
 fn panic_text(payload: Box<dyn Any + Send>) -> String {

@@ -54,6 +54,11 @@ impl DType {
         self.into()
     }
 
+    /// Returns true if the bytes are elements of this type: any are, but of bools only 0 and 1.
+    pub(crate) fn has_valid(self, bytes: &[u8]) -> bool {
+        self != DType::Bool || bytes.iter().all(|&byte| byte <= 1)
+    }
+
     /// Bytes of one element. A bool and an integer of 4 bits take one byte.
     pub fn size(self) -> usize {
         match self {
@@ -314,16 +319,20 @@ impl TensorType {
 
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// Bytes of memory of this machine.
+/// Bytes of memory of this machine, or fewer if this process is limited to them (`ulimit -v`).
 pub(crate) fn physical_memory() -> usize {
     static MEMORY: OnceLock<usize> = OnceLock::new();
     *MEMORY.get_or_init(|| {
+        let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: 0 };
+        // SAFETY: the call fills in the struct, or leaves it as it is.
+        unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) };
+        let limit = usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX);
         // SAFETY: `sysconf` takes any name and touches no memory of ours.
         let [pages, size] =
             unsafe { [libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)] };
         match (usize::try_from(pages), usize::try_from(size)) {
-            (Ok(pages), Ok(size)) if pages > 0 && size > 0 => pages.saturating_mul(size),
-            _ => isize::MAX as usize,
+            (Ok(pages), Ok(size)) if pages > 0 && size > 0 => pages.saturating_mul(size).min(limit),
+            _ => limit.min(isize::MAX as usize),
         }
     })
 }

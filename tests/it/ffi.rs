@@ -104,6 +104,13 @@ impl Kernel for Everything {
                 first.fill(0.0);
                 call.result::<f32>(0)?.fill(first[0]);
             }
+            "two results" => {
+                let first = call.result::<f32>(0)?;
+                let second = call.result::<f32>(1)?;
+                first.fill(1.0);
+                second.fill(2.0);
+            }
+            "no bool" => call.raw_result(1)?.bytes.fill(2),
             "too few" => call.write(0, &[] as &[f32])?,
             "no attribute" => _ = call.attribute::<i64>("none")?,
             "attribute type" => _ = call.attribute::<f32>("i")?,
@@ -192,6 +199,35 @@ fn faults_are_errors_with_codes() {
     }
     let expected = (11, "test.everything.1: nothing is in range".to_string());
     assert_eq!(fault("code"), expected);
+}
+
+/// Safe code would get two exclusive references to one tensor.
+#[test]
+fn two_results_in_one_operands_memory_are_refused() {
+    let alias = |result: usize| {
+        format!(
+            "#stablehlo.output_operand_alias<output_tuple_indices = [{result}], operand_index = 0, \
+             operand_tuple_indices = []>"
+        )
+    };
+    everything("code", &["tensor<f32>"], &["tensor<f32>"]);
+    let config = format!(
+        "test.everything.1 has_side_effect = true, output_operand_aliases = [{}, {}], backend_config \
+         = {{what = \"two results\"}}",
+        alias(0),
+        alias(1)
+    );
+    let text = text(&config, &["tensor<4xf32>"], &["tensor<4xf32>", "tensor<4xf32>"]);
+    let executable = client().compile(&text, &CompileOptions::default()).unwrap();
+    let error = run(&executable, &[Literal::from([1.0f32; 4])]).unwrap_err().to_string();
+    assert!(error.contains("result 1 has the memory of result 0, which was asked for"), "{error}");
+}
+
+#[test]
+fn bytes_that_are_no_bools_are_refused() {
+    let executable = everything("no bool", &["tensor<f32>"], &["tensor<f32>", "tensor<3xi1>"]);
+    let error = run(&executable, &[0.0f32.into()]).unwrap_err().to_string();
+    assert!(error.contains("result 1 has bytes other than 0 and 1 as bools"), "{error}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::random::Key;
 use crate::trace::eval::eval;
 use crate::trace::literal::AlignedBytes;
-use crate::trace::{DType, Literal, TensorType};
+use crate::trace::{Literal, TensorType};
 
 /// An environment of JAX in the pool.
 struct Pooled {
@@ -107,7 +107,7 @@ impl Env for Pooled {
         for ty in types {
             let (own, others) = rest.split_at(ty.bytes());
             rest = others;
-            if ty.dtype == DType::Bool && own.iter().any(|&byte| byte > 1) {
+            if !ty.dtype.has_valid(own) {
                 let id = &self.env.specification().id;
                 return Err(Error::Env(format!("{id}: this is not a saved state")));
             }

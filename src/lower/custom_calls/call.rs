@@ -123,12 +123,35 @@ impl<'a> Call<'a> {
     /// Operand `i`, if no result was lent in its memory.
     fn unwritten_operand(&self, i: usize) -> Result<&'a RawBuffer, String> {
         let buffer = at(&self.frame.args, "operand", i)?;
+        match self.lent_result_over(buffer)? {
+            Some(j) => Err(format!("operand {i} has the memory of result {j}, asked for before")),
+            None => Ok(buffer),
+        }
+    }
+
+    /// The first result that was lent and shares memory with `buffer`.
+    fn lent_result_over(&self, buffer: &RawBuffer) -> Result<Option<usize>, String> {
         for j in (0..self.num_results()).filter(|&j| self.lent[j]) {
             if overlap(buffer, at(&self.frame.rets, "result", j)?) {
-                return Err(format!("operand {i} has the memory of result {j}, asked for before"));
+                return Ok(Some(j));
             }
         }
-        Ok(buffer)
+        Ok(None)
+    }
+
+    /// Fails if a result has bytes that are no elements of its type: of bools, others than 0 and 1.
+    /// Programs and safe code take them for bools.
+    pub(super) fn check_elements(self) -> Result<(), String> {
+        for i in 0..self.num_results() {
+            let buffer = at(&self.frame.rets, "result", i)?;
+            // SAFETY: the runtime keeps a result's elements alive during the call, and they are as
+            // many as the dims say; the kernel has ended, and with it what was lent.
+            let bytes = unsafe { slice(buffer.data.cast(), byte_len(buffer)) };
+            if abi::dtype_of(buffer.dtype).is_some_and(|dtype| !dtype.has_valid(bytes)) {
+                return Err(format!("result {i} has bytes other than 0 and 1 as bools"));
+            }
+        }
+        Ok(())
     }
 
     /// Operand `i`, whatever its element type.
@@ -174,13 +197,21 @@ impl<'a> Call<'a> {
     /// Result `i`, whatever its element type. Each result can be asked for once.
     ///
     /// # Errors
-    /// If there is none, if its elements have no [`DType`], or if it was asked for before.
+    /// If there is none, if its elements have no [`DType`], or if it was asked for before, or an
+    /// operand or another result in the same memory was.
     pub fn raw_result(&mut self, i: usize) -> Result<RawResult<'a>, String> {
         let buffer = at(&self.frame.rets, "result", i)?;
         let ty = type_of(buffer)?;
-        if std::mem::replace(&mut self.lent[i], true) {
+        if self.lent[i] {
             return Err(format!("result {i} was asked for twice"));
         }
+        if let Some(j) = self.lent_result_over(buffer)? {
+            return Err(format!(
+                "result {i} has the memory of result {j}, which was asked for: leave out \
+                 output_operand_aliases of one of them"
+            ));
+        }
+        self.lent[i] = true;
         for j in (0..self.num_operands()).filter(|&j| self.borrowed.borrow()[j]) {
             if overlap(buffer, at(&self.frame.args, "operand", j)?) {
                 return Err(format!(
@@ -193,8 +224,8 @@ impl<'a> Call<'a> {
             // Aligned as all elements want it.
             0 => bytemuck::cast_slice_mut::<u64, u8>(&mut []),
             // SAFETY: the runtime hands a result's memory, of the bytes of its type, to this call
-            // alone; of the operands that were lent it overlaps none, as was seen above, and those
-            // that it overlaps are not lent any more; and it is lent once.
+            // alone; of the operands and results that were lent it overlaps none, as was seen above,
+            // and those that it overlaps are not lent any more; and it is lent once.
             len => unsafe { std::slice::from_raw_parts_mut(buffer.data.cast(), len) },
         };
         Ok(RawResult { ty, bytes })

@@ -171,6 +171,41 @@ fn a_result_in_an_operands_memory_is_refused() {
     }
 }
 
+#[test]
+fn results_that_share_memory_are_lent_once() {
+    let mut memory = [0.0f32; 6];
+    let start = memory.as_mut_ptr();
+    // First element and number of elements of two results, and whether they share some.
+    let cases = [((0, 2), (0, 2), true), ((0, 4), (2, 1), true), ((2, 1), (0, 4), true)];
+    let apart = [((0, 2), (2, 2), false), ((2, 2), (0, 2), false), ((0, 2), (1, 0), false)];
+    for (one, other, overlaps) in cases.into_iter().chain(apart) {
+        let dims = [[one.1], [other.1]];
+        let at = |(offset, _): (usize, i64), dims: &[i64; 1]| RawBuffer {
+            // SAFETY: all offsets are within the memory.
+            data: unsafe { start.add(offset) }.cast(),
+            ..buffer(&mut [], dims)
+        };
+        let results = [at(one, &dims[0]), at(other, &dims[1])];
+        let results = results.each_ref().map(ptr::from_ref);
+        let api = api(stream_get);
+        let frame = frame(&api, &[], &results);
+        for (first, second) in [(0, 1), (1, 0)] {
+            // SAFETY: the frame is alive.
+            let mut call = unsafe { Call::new(&frame) };
+            call.result::<f32>(first).unwrap();
+            match overlaps {
+                true => {
+                    let error = call.raw_result(second).unwrap_err();
+                    let expected = format!("result {second} has the memory of result {first}");
+                    assert!(error.contains(&expected), "{error}");
+                    assert!(call.write(second, &[0.0f32; 4]).is_err());
+                }
+                false => drop(call.raw_result(second).unwrap()),
+            }
+        }
+    }
+}
+
 /// Adds the first two operands by a kernel on the host; the third is empty. Gives the result as the
 /// device has it.
 fn add_on_the_host(api: &Api, copies: &dyn Copies) -> Result<Vec<f32>, KernelError> {

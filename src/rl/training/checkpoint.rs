@@ -207,7 +207,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
                 Error::Argument(format!("{}: {name} has elements {dtype:?}", path.display()))
             })?;
         let range = start + from..start + to;
-        if dtype == DType::Bool && bytes[range.clone()].iter().any(|byte| *byte > 1) {
+        if !dtype.has_valid(&bytes[range.clone()]) {
             return Err(damaged(format!("{name} has a bool that is neither 0 nor 1")));
         }
         arrays.push((name, TensorType::new(dtype, shape), range));

@@ -64,7 +64,7 @@ impl<'t> Reader<'t> {
             let text = format!("{count} element(s) for {ty}, which has {}", ty.numel());
             return Err(self.fault(start, &text));
         }
-        if ty.dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+        if !ty.dtype.has_valid(bytes) {
             return Err(self.fault(start, "the bits of a bool are 00 or 01"));
         }
         Ok(Literal::from_bytes(ty, AlignedBytes::copy_of(bytes)))
