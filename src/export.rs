@@ -16,6 +16,8 @@
 //!
 //! `docs/export.md` lists the guarantees about the files.
 
+mod compiler;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path as FilePath;
@@ -26,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::jit::{Compiled, Jit, Lowered};
 use crate::lower::artifact::{Artifact, LeafPath, PyTree, Step, newer, path_text, paths};
 use crate::lower::custom_calls::lapack;
+use crate::lower::pjrt::{Client, CompileOptions};
 use crate::lower::stablehlo::{LowerOptions, Platform, stablehlo};
 use crate::runtime::Runtime;
 use crate::trace::graph::simplify;
@@ -42,6 +45,8 @@ pub struct Exported {
     in_paths: Vec<LeafPath>,
     out_paths: Vec<LeafPath>,
     compiled: Mutex<Option<Arc<Compiled>>>,
+    /// True if the compiler may see the module in this process.
+    trusted: bool,
 }
 
 impl fmt::Debug for Exported {
@@ -68,7 +73,12 @@ impl fmt::Display for Exported {
 
 /// An argument's path as messages name it: without the pair of positional and keyword arguments.
 fn argument_text(path: &[Step]) -> String {
-    path_text(&path[1..])
+    path_text(without(path, 1))
+}
+
+/// A path without its first steps. A file may have shorter ones.
+fn without(path: &[Step], steps: usize) -> &[Step] {
+    path.get(steps..).unwrap_or_default()
 }
 
 impl Exported {
@@ -142,24 +152,42 @@ impl Exported {
             kept,
         };
         let bytes = artifact.encode();
-        Ok(Exported::new(artifact, bytes))
+        Ok(Exported::new(artifact, bytes).trusted())
     }
 
     fn new(artifact: Artifact, bytes: Vec<u8>) -> Exported {
         let (in_paths, out_paths) = (artifact.in_tree.paths(), artifact.out_tree.paths());
-        Exported { artifact, bytes, in_paths, out_paths, compiled: Mutex::default() }
+        let (compiled, trusted) = (Mutex::default(), false);
+        Exported { artifact, bytes, in_paths, out_paths, compiled, trusted }
     }
 
-    /// Reads an artifact: one of this library, or the output of `jax.export`'s `serialize`. The
-    /// bytes must be trusted as code is: a module can call any native function that the plugin
-    /// knows.
+    /// Reads an artifact: one of this library, or the output of `jax.export`'s `serialize`. Bytes of
+    /// any author give a function or an error. Calling it computes whatever its author wrote, in
+    /// unlimited time and memory, and does nothing else.
     ///
     /// # Errors
     /// [`Error::Argument`] if the bytes are damaged or no artifact, if they are of a newer version,
     /// or if the function needs a feature that is not supported: several devices, effects, shapes
-    /// that are not constant, element types that are no [`DType`].
+    /// that are not constant, element types that are no [`DType`], native functions that are not
+    /// provided here.
     pub fn from_bytes(bytes: &[u8]) -> Result<Exported> {
         Ok(Exported::new(Artifact::decode(bytes)?, bytes.to_vec()))
+    }
+
+    /// The function, whose author is trusted like that of code: it is compiled in this process.
+    /// Otherwise a function from a file is compiled by a process of its own at first, which takes
+    /// about a second longer, because a damaged module can end the compiler's process.
+    pub fn trusted(mut self) -> Exported {
+        self.trusted = true;
+        self
+    }
+
+    /// Compiles the function, which otherwise its first call does.
+    ///
+    /// # Errors
+    /// Those of [`Exported::call`] that do not come from arguments.
+    pub fn compile(&self) -> Result<()> {
+        self.compiled().map(drop)
     }
 
     /// The artifact, for [`Exported::from_bytes`] and `jax.export.deserialize`. An artifact that
@@ -275,7 +303,8 @@ impl Exported {
         skip: usize,
     ) -> Error {
         let list = |paths: &[LeafPath], skip: usize| {
-            let texts: Vec<String> = paths.iter().map(|path| path_text(&path[skip..])).collect();
+            let texts: Vec<String> =
+                paths.iter().map(|path| path_text(without(path, skip))).collect();
             if texts.len() <= 12 {
                 return texts.join(", ");
             }
@@ -344,14 +373,20 @@ impl Exported {
             types.push(TensorType::scalar(DType::I32));
         }
         types.extend(self.artifact.kept.iter().map(|&i| self.in_types()[i].clone()));
-        if runtime.platform == Platform::Cpu {
-            lapack::provide(self.module(), runtime.client.plugin()).map_err(|error| {
-                Error::Argument(format!("{} cannot be compiled: {error}", self.name()))
-            })?;
+        let calls_functions = self.artifact.calls_functions();
+        if calls_functions && runtime.platform == Platform::Cpu {
+            lapack::provide(runtime.client.plugin())?;
         }
         let ours = runtime.client.plugin().stablehlo_version();
         let module = self.artifact.module_for(ours);
-        let compiled = Compiled::of_module(&module, types).map_err(|error| {
+        let compile = |client: &Client, options: &CompileOptions| match self.trusted {
+            true => Ok((client.compile(&module, options)?, None)),
+            false => compiler::compile(&module, calls_functions, client, options),
+        };
+        let compiled = Compiled::of_module(&module, types, compile).map_err(|error| {
+            if let Error::Config(_) = error {
+                return error;
+            }
             let text = error.to_string();
             if ["custom call", "custom-call", "FFI handler"].iter().any(|part| text.contains(part))
             {

@@ -13,7 +13,10 @@ use std::panic::Location;
 
 pub use self::cache::{Difference, Recompile, Stats};
 use self::cache::{FunctionCache, History, SignatureExecutable, function_cache_methods, leaves_of};
-pub(crate) use self::compiled::{Compiled, CompilerOptions, aliases, overridden};
+pub(crate) use self::compiled::{
+    Compiled, CompilerOptions, aliases, ensure_memory, ensure_program_fits, module_options,
+    overridden,
+};
 use self::eager::EagerOps;
 pub(crate) use self::effects::Effects;
 pub use self::effects::effects_barrier;

@@ -5,9 +5,10 @@ use smallvec::SmallVec;
 use super::effects::Effects;
 use crate::array::{Array, upload_to};
 use crate::error::{Error, Result};
-use crate::lower::cache::{CacheOutcome, compile_cached};
+use crate::lower::cache::{CacheOutcome, compile_cached, compile_cached_by};
 use crate::lower::compile_log;
-use crate::lower::pjrt::{Buffer, CompileOptions, Event, Executable, OptionValue};
+use crate::lower::cost::is_fused;
+use crate::lower::pjrt::{Buffer, Client, CompileOptions, Event, Executable, OptionValue};
 use crate::lower::stablehlo::{CompileFlags, Platform, compile_flags, semantics_flags};
 use crate::runtime::Runtime;
 use crate::timeline;
@@ -62,8 +63,15 @@ pub(super) fn compile(
     device: usize,
     more: &CompilerOptions,
 ) -> Result<(Executable, CacheOutcome)> {
+    ensure_program_fits(program)?;
     let flags = compile_flags(Runtime::get()?.platform, program);
     compile_module(text.as_bytes(), flags, device, more)
+}
+
+/// The options with which a module is compiled whose Program is not available.
+pub(crate) fn module_options(platform: Platform) -> CompileOptions {
+    let env_option_overrides = overridden(semantics_flags(platform), &vec![]);
+    CompileOptions { env_option_overrides, ..CompileOptions::default() }
 }
 
 /// The executable of an MLIR module.
@@ -89,10 +97,32 @@ fn compile_module(
     Ok((executable, outcome))
 }
 
+/// Refuses a Program for the host that has a value too large for its memory, before the compiler
+/// sees it: for such sizes a compilation may take hours or end the process. Values that the compiler
+/// never writes to memory may have any size.
+pub(crate) fn ensure_program_fits(program: &Program) -> Result<()> {
+    fn within(program: &Program) -> Result<()> {
+        for equation in &program.equations {
+            if !is_fused(&equation.op) {
+                for &var in &equation.outputs {
+                    program.ty(var).ensure_allocatable()?;
+                }
+            }
+            equation.op.subprograms().try_for_each(within)?;
+        }
+        Ok(())
+    }
+    if Runtime::get()?.platform != Platform::Cpu {
+        return Ok(());
+    }
+    program.output_types().try_for_each(TensorType::ensure_allocatable)?;
+    within(program)
+}
+
 /// Refuses an executable that needs more memory than the host has: there the allocation would end
 /// the process, by an exception that does not become an error, or by the system's out-of-memory
 /// killer. Devices with memory of their own give an error.
-fn ensure_memory(executable: &Executable) -> Result<()> {
+pub(crate) fn ensure_memory(executable: &Executable) -> Result<()> {
     if Runtime::get()?.platform != Platform::Cpu {
         return Ok(());
     }
@@ -138,11 +168,20 @@ impl Compiled {
         Ok(Compiled { executable, outcome, types, donated, name, device, effects, numbers })
     }
 
-    /// Compiles a module whose Program is not available, with inputs of these types, none of them
-    /// donated.
-    pub(crate) fn of_module(module: &[u8], types: Vec<TensorType>) -> Result<Compiled> {
-        let flags = semantics_flags(Runtime::get()?.platform);
-        let (executable, outcome) = compile_module(module, flags, 0, &vec![])?;
+    /// An executable of a module whose Program is not available, with inputs of these types, none
+    /// of them donated: from the cache, or made by `compile`, with these options, which returns the
+    /// serialized code, too, if it loaded the executable from that.
+    pub(crate) fn of_module(
+        module: &[u8],
+        types: Vec<TensorType>,
+        compile: impl FnOnce(&Client, &CompileOptions) -> Result<(Executable, Option<Vec<u8>>)>,
+    ) -> Result<Compiled> {
+        let runtime = Runtime::get()?;
+        let (client, options) = (&runtime.client, module_options(runtime.platform));
+        let _span = timeline::span("compile");
+        let (executable, outcome) =
+            compile_cached_by(client, module, &options, || compile(client, &options))?;
+        ensure_memory(&executable)?;
         let name = executable.name()?;
         Ok(Compiled {
             executable,

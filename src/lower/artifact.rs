@@ -5,6 +5,8 @@
 //! portable dialect where JAX wrote it, StableHLO text where we did (both sides read both). Field
 //! numbers are those of JAX's schema, version 11; the calling convention is 9 or 10.
 
+mod bytecode;
+mod calls;
 mod schema;
 
 use std::borrow::Cow;
@@ -22,6 +24,9 @@ const NEWEST_SCHEMA: u16 = 11;
 
 /// The calling conventions that are supported; they differ in the data that several devices share.
 const CONVENTIONS: std::ops::RangeInclusive<u16> = 9..=10;
+
+/// Most axes of an array, as NumPy has it.
+const MAX_RANK: usize = 64;
 
 /// Marker after the flatbuffer in artifacts that this library writes; a SHA-256 of all bytes before
 /// it follows. Readers of flatbuffers do not look behind the end.
@@ -136,6 +141,7 @@ impl Artifact {
         }
         let artifact = Artifact::read(&function, module).map_err(malformed)?;
         artifact.refuse_what_is_not_here(&function)?;
+        calls::allowed(&artifact.module).map_err(malformed)?;
         Ok(artifact)
     }
 
@@ -143,7 +149,7 @@ impl Artifact {
         let unique = function.unique_avals();
         let in_types = types(function.in_aval_numbers(), unique, function.in_avals())?;
         let out_types = types(function.out_aval_numbers(), unique, function.out_avals())?;
-        let mut budget = module.len() + 1024 * 1024;
+        let mut budget = module.len() + (4 << 20);
         let in_tree = pytree(function.in_tree(), &mut budget)?;
         let out_tree = pytree(function.out_tree(), &mut budget)?;
         if in_tree.leaves() != in_types.len() || out_tree.leaves() != out_types.len() {
@@ -263,6 +269,12 @@ impl Artifact {
         }
     }
 
+    /// Returns true if the module calls native functions, which must be registered before it is
+    /// compiled.
+    pub(crate) fn calls_functions(&self) -> bool {
+        calls::allowed(&self.module).is_ok_and(|calls| !calls.is_empty())
+    }
+
     /// The StableHLO version of a module in bytecode: `1.15.0`.
     pub fn stablehlo_version(&self) -> Option<&str> {
         let rest = self.module.strip_prefix(BYTECODE)?;
@@ -362,6 +374,9 @@ fn read_type(aval: &AbstractValue<'_>) -> Result<TensorType, String> {
         return Err(format!("it takes or gives {name}, which are not supported"));
     };
     let dims: Vec<&str> = elements(aval.shape()).collect();
+    if dims.len() > MAX_RANK {
+        return Err(format!("it takes or gives an array of {} axes", dims.len()));
+    }
     let shape: Option<Shape> = dims.iter().map(|dim| dim.parse::<usize>().ok()).collect();
     let Some(shape) = shape else {
         return Err(format!(
@@ -374,17 +389,25 @@ fn read_type(aval: &AbstractValue<'_>) -> Result<TensorType, String> {
     Ok(ty)
 }
 
-/// Reads a structure of at most `budget` nodes: damaged bytes could make a small file describe a
-/// huge one.
+/// Reads a structure whose paths to all nodes have at most `budget` steps and bytes of names: damaged
+/// bytes could make a small file describe a huge one.
 fn pytree(table: Option<PyTreeDef<'_>>, budget: &mut usize) -> Result<PyTree, String> {
-    fn go(table: &PyTreeDef<'_>, depth: usize, budget: &mut usize) -> Result<PyTree, String> {
-        if depth > 100 || *budget == 0 {
+    fn go(
+        table: &PyTreeDef<'_>,
+        depth: usize,
+        names_above: usize,
+        budget: &mut usize,
+    ) -> Result<PyTree, String> {
+        let path = 1 + depth + names_above;
+        if depth > 100 || *budget < path {
             return Err("its structure is nested too deeply or too large".into());
         }
-        *budget -= 1;
+        *budget -= path;
+        let mut names = elements(table.children_names());
         let mut children = Vec::new();
         for child in elements(table.children()) {
-            children.push(go(&child, depth + 1, budget)?);
+            let name = names.next().map_or(0, str::len);
+            children.push(go(&child, depth + 1, names_above + name, budget)?);
         }
         Ok(match table.kind().unwrap_or(0) {
             0 => PyTree::Leaf,
@@ -402,7 +425,7 @@ fn pytree(table: Option<PyTreeDef<'_>>, budget: &mut usize) -> Result<PyTree, St
             kind => return Err(format!("its structure has a node of an unknown kind, {kind}")),
         })
     }
-    go(&table.ok_or("it has no structure")?, 0, budget)
+    go(&table.ok_or("it has no structure")?, 0, 0, budget)
 }
 
 impl PyTree {

@@ -154,13 +154,27 @@ impl Cache {
         module: &(impl AsRef<[u8]> + ?Sized),
         options: &CompileOptions,
     ) -> Result<(Executable, CacheOutcome)> {
+        let compile = || Ok((client.compile(module, options)?, None));
+        self.compile_by(client, module.as_ref(), options, compile)
+    }
+
+    /// As [`Cache::compile`], where `compile` makes the executable that is not in the cache. It
+    /// returns the serialized code, too, if it loaded the executable from that: such a one cannot be
+    /// serialized again.
+    fn compile_by(
+        &self,
+        client: &Client,
+        module: &[u8],
+        options: &CompileOptions,
+        compile: impl FnOnce() -> Result<(Executable, Option<Vec<u8>>)>,
+    ) -> Result<(Executable, CacheOutcome)> {
         let start = Instant::now();
         let outcome = |hit| CacheOutcome { hit, seconds: start.elapsed().as_secs_f64() };
         let Some(store) = self.store() else {
             compile_log::started();
-            return Ok((client.compile(module, options)?, outcome(false)));
+            return Ok((compile()?.0, outcome(false)));
         };
-        let key = key(client, module.as_ref(), options);
+        let key = key(client, module, options);
         match store.read(&key, self.limit) {
             Ok(Some(code)) => {
                 // SAFETY: this user's process serialized the code for this plugin, program and
@@ -174,9 +188,9 @@ impl Cache {
             Err(reason) => store.warn(&key, &reason),
         }
         compile_log::started();
-        let executable = client.compile(module, options)?;
+        let (executable, code) = compile()?;
         // Not every platform can serialize; then there is nothing to keep.
-        if let Ok(code) = executable.serialize() {
+        if let Ok(code) = code.map_or_else(|| executable.serialize(), Ok) {
             match store.write(&key, &code) {
                 Ok(()) => self.prune(store.dir.path(), code.len() as u64),
                 Err(error) => self.warn_once(store.dir.path(), &error.to_string()),
@@ -340,8 +354,24 @@ pub(crate) fn compile_cached(
     module: &(impl AsRef<[u8]> + ?Sized),
     options: &CompileOptions,
 ) -> Result<(Executable, CacheOutcome)> {
+    cache().compile(client, module, options)
+}
+
+/// As [`compile_cached`], where `compile` makes the executable that is not in the cache, and returns
+/// its serialized code, too, if it loaded the executable from that.
+pub(crate) fn compile_cached_by(
+    client: &Client,
+    module: &[u8],
+    options: &CompileOptions,
+    compile: impl FnOnce() -> Result<(Executable, Option<Vec<u8>>)>,
+) -> Result<(Executable, CacheOutcome)> {
+    cache().compile_by(client, module, options, compile)
+}
+
+/// The cache that the environment configures.
+fn cache() -> &'static Cache {
     static CACHE: OnceLock<Cache> = OnceLock::new();
-    CACHE.get_or_init(Cache::from_env).compile(client, module, options)
+    CACHE.get_or_init(Cache::from_env)
 }
 
 /// Everything that the machine code of a program depends on, hashed.

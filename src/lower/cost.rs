@@ -25,6 +25,25 @@ fn contains(program: &Program, asked: &dyn Fn(&Op) -> bool) -> bool {
     equations.iter().any(|equation| asked(&equation.op) || inside(&equation.op))
 }
 
+/// Returns true if the compiler can compute an operation element by element inside of the operation
+/// that uses it, so that its result is never in memory.
+pub fn is_fused(op: &Op) -> bool {
+    match op {
+        Op::Constant(literal) => literal.is_splat(),
+        Op::Iota { .. } | Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select => true,
+        Op::Clamp | Op::Convert { .. } | Op::Bitcast { .. } | Op::Broadcast { .. } => true,
+        Op::Reshape { .. } | Op::Transpose { .. } | Op::Reverse { .. } | Op::Pad { .. } => true,
+        Op::Slice { .. } | Op::DynamicSlice { .. } | Op::Gather(_) | Op::Threefry => true,
+        Op::Reduce { .. } | Op::Sharding(_) | Op::StopGradient | Op::Name(_) => true,
+        // Their bodies become part of the program.
+        Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) | Op::Remat(_) => true,
+        Op::Concat { .. } | Op::DynamicUpdateSlice | Op::Scatter(_) | Op::Dot(_) => false,
+        Op::Conv(_) | Op::Fft(_) | Op::Cholesky | Op::TriangularSolve(_) => false,
+        Op::ArgReduce { .. } | Op::Sort { .. } | Op::Collective(_) | Op::Callback(_) => false,
+        Op::Scan(_) | Op::While(_) | Op::Cond(_) => false,
+    }
+}
+
 /// Operations of more arithmetic than this are worth waking a thread for, which takes as long as a
 /// core needs for a few hundred thousand of these.
 const MIN_PARALLEL_COST: usize = 1 << 21;

@@ -9,7 +9,9 @@ use super::watchdog::Watch;
 use crate::array::{Array, upload_to};
 use crate::error::{Error, Result};
 use crate::jit::cache::{self, SignatureExecutable};
-use crate::jit::{CompilerOptions, Effects, aliases, overridden};
+use crate::jit::{
+    CompilerOptions, Effects, aliases, ensure_memory, ensure_program_fits, overridden,
+};
 use crate::lower::cache::{CacheOutcome, compile_cached};
 use crate::lower::compile_log;
 use crate::lower::dump::lowered;
@@ -380,6 +382,7 @@ fn compile(
     more: &CompilerOptions,
 ) -> Result<(Executable, Option<Effects>, CacheOutcome)> {
     let runtime = Runtime::get()?;
+    ensure_program_fits(program)?;
     let span = timeline::span_of("lower", name);
     let effects = Effects::of(program)?;
     let base = runtime.lower_options(program);
@@ -415,6 +418,7 @@ fn compile(
     let _span = timeline::span("compile");
     let (executable, outcome) =
         compile_log::named(name, || compile_cached(&runtime.client, &text, &options))?;
+    ensure_memory(&executable)?;
     Ok((executable, effects, outcome))
 }
 

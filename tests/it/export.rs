@@ -69,10 +69,70 @@ fn what_jax_exports_runs_here() {
 
 #[test]
 fn routines_that_are_not_provided_are_refused_by_name() {
-    let error =
-        import("hessenberg").call(&[Array::zeros([3, 3], DType::F32)]).unwrap_err().to_string();
+    let error = Exported::from_bytes(&fixture("hessenberg")).unwrap_err().to_string();
     assert!(error.contains("calls lapack_sgehrd_ffi (LAPACK), not provided here"), "{error}");
     assert!(error.contains("spotrf, dpotrf, sgetrf"), "{error}");
+    assert!(error.contains("trace::numpy has eig"), "{error}");
+}
+
+/// The file of a function of one `f32[4]` with this module.
+fn with_module(module: &str) -> Exported {
+    let bytes = jit(|x: Tensor| x.sin()).export(&Array::zeros([4], DType::F32)).unwrap().to_bytes();
+    let artifact = Artifact { module: module.into(), ..Artifact::decode(&bytes).unwrap() };
+    Exported::from_bytes(&artifact.encode()).unwrap()
+}
+
+/// Modules that fail a check of XLA's: the process that compiles them ends.
+#[test]
+fn modules_that_end_the_compiler_are_errors() {
+    let zeros = [Array::zeros([4], DType::F32)];
+    let topk = "module @m { func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> { \
+                %y = stablehlo.custom_call @mhlo.topk(%x) : (tensor<4xf32>) -> tensor<4xf32> \
+                return %y : tensor<4xf32> } }";
+    let endless = "module @m { func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> { \
+                   %y = call @main(%x) : (tensor<4xf32>) -> tensor<4xf32> \
+                   return %y : tensor<4xf32> } }";
+    for module in [topk, endless, "module @main {", "@main"] {
+        let error = with_module(module).call(&zeros).unwrap_err().to_string();
+        assert!(!error.is_empty());
+    }
+    // The compiler still works here.
+    let same = "module @m { func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> { \
+                return %x : tensor<4xf32> } }";
+    assert_eq!(with_module(same).call(&zeros).unwrap()[0].to_vec::<f32>().unwrap(), [0.0; 4]);
+    let trusted = with_module(same).trusted();
+    assert_eq!(trusted.call(&zeros).unwrap()[0].to_vec::<f32>().unwrap(), [0.0; 4]);
+}
+
+/// A structure without the pair of positional and keyword arguments, which all files have.
+#[test]
+fn functions_of_any_structure_are_printed() {
+    let bytes = jit(|x: Tensor| x.sin()).export(&Array::zeros([4], DType::F32)).unwrap().to_bytes();
+    for in_tree in [PyTree::Leaf, PyTree::Tuple(vec![PyTree::Leaf])] {
+        let artifact = Artifact { in_tree, ..Artifact::decode(&bytes).unwrap() };
+        let exported = Exported::from_bytes(&artifact.encode()).unwrap();
+        assert!(exported.to_string().contains("\n  takes $ f32[4]"), "{exported}");
+        let wrong = exported.call(&[Array::zeros([4], DType::I32)]).unwrap_err().to_string();
+        assert!(wrong.contains("takes f32[4] at $"), "{wrong}");
+        let x = Array::zeros([4], DType::F32);
+        assert!(exported.call_tree::<usize, _, _>(&(x.clone(), x), &0usize).is_err());
+    }
+}
+
+#[test]
+fn other_files_than_regular_ones_are_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [&pipe, std::path::Path::new("/dev/zero"), dir.path()] {
+        let errors = [
+            Exported::load(path).unwrap_err().to_string(),
+            podracer::Program::load(path).unwrap_err().to_string(),
+        ];
+        for error in errors {
+            assert!(error.ends_with("it is not a regular file"), "{error}");
+        }
+    }
 }
 
 #[derive(Tree, Clone)]

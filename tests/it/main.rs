@@ -19,6 +19,7 @@ mod errors;
 mod eval;
 mod explain;
 mod export;
+mod export_mutations;
 mod ffi;
 mod fixture;
 mod fork;
