@@ -35,7 +35,7 @@ use super::check;
 use super::literal::Literal;
 use super::op::{Op, ShardingKind};
 use super::program::{Program, Var};
-use super::types::TensorType;
+use super::types::{TensorType, physical_memory};
 use crate::error::{Error, Result};
 
 /// Runs a Program on the host.
@@ -71,9 +71,24 @@ pub fn eval(program: &Program, inputs: &[Literal]) -> Result<Vec<Literal>> {
     catch_failed(|| run(program, inputs.to_vec()))
 }
 
-/// Refuses a Program with a value that does not fit into memory: to allocate it would end the
-/// process.
+/// Refuses a Program whose values do not fit into memory, one alone or those that are alive at the
+/// same time: to allocate them would end the process.
 fn ensure_allocatable(program: &Program) -> Result<()> {
+    ensure_each_allocatable(program)?;
+    let (bytes, memory) = (peak(program), physical_memory() as u64);
+    if bytes <= memory {
+        return Ok(());
+    }
+    let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
+    Err(Error::Argument(format!(
+        "the values that the Program keeps at the same time take {:.1} GiB, and this machine has \
+         {:.1} GiB of memory",
+        gib(bytes),
+        gib(memory)
+    )))
+}
+
+fn ensure_each_allocatable(program: &Program) -> Result<()> {
     for ty in program.output_types() {
         ty.ensure_allocatable()?;
     }
@@ -83,10 +98,54 @@ fn ensure_allocatable(program: &Program) -> Result<()> {
             program.ty(var).ensure_allocatable()?;
         }
         for body in equation.op.subprograms() {
-            ensure_allocatable(body)?;
+            ensure_each_allocatable(body)?;
         }
     }
     Ok(())
+}
+
+/// The most bytes that [`run`] keeps at the same time. A lower bound: operations have scratch memory
+/// of their own.
+fn peak(program: &Program) -> u64 {
+    // The Program has its constants, and another shape of the same elements is no copy.
+    let shares = |op: &Op| matches!(op, Op::Constant(_) | Op::Reshape { .. });
+    let bytes = |var: Var| program.ty(var).bytes() as u64;
+    let last_use = last_uses(program);
+    let mut kept = vec![0; program.types.len()];
+    for &var in &program.inputs {
+        kept[var.index()] = bytes(var);
+    }
+    let mut now: u64 = kept.iter().fold(0, |sum, &bytes| sum.saturating_add(bytes));
+    let mut most = now;
+    for (i, equation) in program.equations.iter().enumerate() {
+        for &var in equation.outputs.iter().filter(|_| !shares(&equation.op)) {
+            kept[var.index()] = bytes(var);
+            now = now.saturating_add(bytes(var));
+        }
+        let inside = equation.op.subprograms().map(|body| {
+            let given: u64 = body.input_types().map(|ty| ty.bytes() as u64).sum();
+            peak(body).saturating_sub(given)
+        });
+        most = most.max(now.saturating_add(inside.max().unwrap_or(0)));
+        for &var in equation.inputs.iter().filter(|var| last_use[var.index()] == i) {
+            now = now.saturating_sub(std::mem::take(&mut kept[var.index()]));
+        }
+    }
+    most
+}
+
+/// For each variable, the last equation that uses it; none for results.
+fn last_uses(program: &Program) -> Vec<usize> {
+    let mut last_use = vec![usize::MAX; program.types.len()];
+    for (i, equation) in program.equations.iter().enumerate() {
+        for var in &equation.inputs {
+            last_use[var.index()] = i;
+        }
+    }
+    for var in &program.outputs {
+        last_use[var.index()] = usize::MAX;
+    }
+    last_use
 }
 
 /// Runs `f`, in which a callback may fail.
@@ -102,15 +161,7 @@ pub(crate) fn catch_failed<R>(f: impl FnOnce() -> R) -> Result<R> {
 /// Runs a Program whose inputs are known to be of its types.
 fn run(program: &Program, inputs: Vec<Literal>) -> Vec<Literal> {
     // Values are let go after their last use: a training step makes gigabytes of them.
-    let mut last_use = vec![usize::MAX; program.types.len()];
-    for (i, equation) in program.equations.iter().enumerate() {
-        for var in &equation.inputs {
-            last_use[var.index()] = i;
-        }
-    }
-    for var in &program.outputs {
-        last_use[var.index()] = usize::MAX;
-    }
+    let last_use = last_uses(program);
     let mut values: Vec<Option<Literal>> = vec![None; program.types.len()];
     let get = |values: &[Option<Literal>], var: Var| -> Literal {
         values[var.index()].clone().expect("variables are defined before they are used")

@@ -1,5 +1,6 @@
 //! Programs in files: [`Program::load`].
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -8,6 +9,7 @@ use super::program::Program;
 use super::tensor::{Tensor, fail_op, inline};
 use super::types::TensorType;
 use crate::error::{Error, Result};
+use crate::files;
 use crate::tree::{self, Tree};
 
 /// Beginning of the line that names arguments and results.
@@ -71,14 +73,16 @@ impl Program {
 
 /// The text of a file of a sensible size.
 fn read(path: &Path) -> Result<String> {
-    let size = std::fs::metadata(path).map_err(Error::io("cannot read", path))?.len();
+    let mut file = files::open_regular(path).map_err(Error::io("cannot read", path))?;
+    let size = file.metadata().map_err(Error::io("cannot read", path))?.len();
     if size > MAX_SIZE {
         let path = path.display();
         return Err(Error::Argument(format!(
             "{path}: {size} bytes; a Program has at most {MAX_SIZE}"
         )));
     }
-    let bytes = std::fs::read(path).map_err(Error::io("cannot read", path))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(Error::io("cannot read", path))?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let path = path.display();

@@ -396,3 +396,43 @@ fn modules_of_one_folder_import_in_no_circle() {
     }
     assert!(circles.is_empty(), "modules that import in a circle:\n{}", circles.join("\n"));
 }
+
+/// Files that read only what the system wrote (`/proc`), or what the command itself wrote.
+const READS_OWN_FILES: [&str; 10] = [
+    "src/distributed/arrivals.rs",
+    "src/export/compiler.rs",
+    "src/lower/cache.rs",
+    "src/rl/buffers/memory.rs",
+    "src/rl/logging/tensorboard.rs",
+    "src/bin/podracer/benchmark/docs.rs",
+    "src/bin/podracer/benchmark/provenance.rs",
+    "src/bin/podracer/benchmark/results.rs",
+    "src/bin/podracer/benchmark/runner.rs",
+    "src/bin/podracer/tune/study.rs",
+];
+
+/// A pipe blocks its reader for ever, and `/dev/zero` has no end.
+#[test]
+fn files_are_opened_as_regular_ones() {
+    let mut found = Vec::new();
+    let mut files = Vec::new();
+    rust_files(Path::new("src"), &mut files);
+    for file in files {
+        let name = file.to_str().unwrap().to_string();
+        // The last one is a module of tests.
+        if READS_OWN_FILES.contains(&&*name) || name.ends_with("training/hostile.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        let code = code_only(&text);
+        let code = code.split("#[cfg(test)]").next().unwrap();
+        for call in ["fs::read(", "fs::read_to_string(", "File::open("] {
+            // `ResultsFile::open(` is another function.
+            let own = |at: usize| !code[..at].ends_with(char::is_alphanumeric);
+            if code.match_indices(call).any(|(at, _)| own(at)) {
+                found.push(format!("{name} has {call}..): use files::read or files::open_regular"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}

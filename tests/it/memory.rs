@@ -1,7 +1,7 @@
 //! Values where others were before: what a program computes depends on what its arguments hold, and
-//! not on where they lie.
+//! not on where they lie. And values that no memory holds.
 
-use podracer::{Array, Tensor, eager, jit};
+use podracer::{Array, Tensor, eager, interpret, jit};
 
 /// Small whole numbers, so that products are exact in any order.
 fn numbers(shape: [usize; 2], seed: usize) -> Vec<f32> {
@@ -40,4 +40,47 @@ fn products_use_the_weights_of_the_call() {
             before = Some(y);
         }
     }
+}
+
+/// The compiler would work on some of these for hours, or end the process.
+#[test]
+fn values_larger_than_the_memory_are_refused_before_they_are_compiled() {
+    type Function = fn(Tensor) -> Tensor;
+    let x = Array::from(1.0f32);
+    let functions: [Function; 6] = [
+        |x| x.broadcast_to([1 << 35]).cumsum(0),
+        |x| x.broadcast_to([1 << 35]).cumsum(0).sum(..),
+        |x| x.broadcast_to([1 << 40]).cumprod(0),
+        |x| x.broadcast_to([1 << 40]).sort(0).sum(..),
+        |x| x.broadcast_to([1 << 20, 1 << 5]).matmul(x.broadcast_to([1 << 5, 1 << 20])).sum(..),
+        |x| x.broadcast_to([1 << 40]),
+    ];
+    for f in functions {
+        for error in [jit(f).call(x.clone()), interpret(f).call(x.clone())] {
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(" GiB, and this machine has "), "{error}");
+        }
+    }
+    // What is never in memory as a whole may have any size.
+    let sum = jit(|x: Tensor| x.broadcast_to([1 << 20, 1 << 19]).sum([0]).sum(..));
+    assert!(sum.lower(&x).unwrap().compile().is_ok());
+}
+
+/// Each value has room, and all of them together have not.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_interpreted_program_larger_than_the_memory_is_refused() {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let kib: usize = text.split_whitespace().nth(1).unwrap().parse().unwrap();
+    // Six tenths of the memory, in elements of 4 bytes.
+    let elements = kib / 10 * 6 * 256;
+    let f = interpret(move |x: Tensor| {
+        let big = x.broadcast_to([elements]);
+        (big + 1.0) * big
+    });
+    let error = f.call(Array::from(1.0f32)).unwrap_err().to_string();
+    assert!(
+        error.starts_with("the values that the Program keeps at the same time take"),
+        "{error}"
+    );
 }

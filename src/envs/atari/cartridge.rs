@@ -1,14 +1,14 @@
 //! Paths of the emulator and the cartridges, and their checksums.
 
 use std::collections::HashMap;
-use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::files::hex;
+use crate::files::{self, hex};
 use crate::native::{Lock, Member, Settings};
 
 use super::games::Game;
@@ -56,7 +56,10 @@ fn check(game: &Game, root: &Path, members: &[Member]) -> Result<PathBuf> {
             "run `podracer fetch {CARTRIDGES}`, or install the package that it lies in again"
         ),
     };
-    let bytes = fs::read(&path).map_err(|source| broken(format!("cannot be read: {source}")))?;
+    let mut bytes = Vec::new();
+    files::open_regular(&path)
+        .and_then(|mut file| file.read_to_end(&mut bytes))
+        .map_err(|source| broken(format!("cannot be read: {source}")))?;
     let sum = hex(&Sha256::digest(&bytes));
     if sum != member.sha256 {
         return Err(broken(format!("has sha256 {sum}, expected {}", member.sha256)));
@@ -66,6 +69,8 @@ fn check(game: &Game, root: &Path, members: &[Member]) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::envs::atari::games::GAMES;
 
@@ -87,7 +92,12 @@ mod tests {
         let missing = check(game, root.path(), members).unwrap_err().to_string();
         assert!(missing.contains("pong.bin cannot be read: No such file"), "{missing}");
         fs::create_dir_all(root.path().join("ale_py/roms")).unwrap();
-        fs::write(root.path().join("ale_py/roms/pong.bin"), [0; 2048]).unwrap();
+        let rom = root.path().join("ale_py/roms/pong.bin");
+        assert!(std::process::Command::new("mkfifo").arg(&rom).status().unwrap().success());
+        let pipe = check(game, root.path(), members).unwrap_err().to_string();
+        assert!(pipe.contains("pong.bin cannot be read: it is not a regular file"), "{pipe}");
+        fs::remove_file(&rom).unwrap();
+        fs::write(&rom, [0; 2048]).unwrap();
         let wrong = check(game, root.path(), members).unwrap_err().to_string();
         assert!(wrong.starts_with("Pong-v5: the cartridge "), "{wrong}");
         assert!(wrong.contains("has sha256 e5a00aa9991ac8a5ee3109844d84a55583bd20572ad3ffcd42792f3c36b183ad, expected "), "{wrong}");
