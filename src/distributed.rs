@@ -18,8 +18,19 @@ mod watch;
 use std::time::Duration;
 
 pub use mpi::Mpi;
+pub(crate) use mpi::run_alone;
 
 /// Interval at which a process polls for messages of the others.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Maximum waiting time: a year. Clocks cannot represent much more.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 86_400);
+
+/// Returns `process 1 of 2: ` as the begin of an error message, if a launcher has started several
+/// processes, of which this is one; otherwise nothing.
+pub fn process_prefix() -> String {
+    let launch = launch::Launch::of(|name| std::env::var(name).ok());
+    match (launch.rank, launch.size) {
+        (Some(rank), Some(size)) if size > 1 => format!("process {rank} of {size}: "),
+        _ => String::new(),
+    }
+}

@@ -12,6 +12,7 @@ pub mod statistics;
 pub mod sweep;
 pub mod training;
 
+pub use crate::files::read as read_regular;
 pub(crate) use buffers::memory;
 pub use buffers::{frames, prioritized, replay, sum_tree};
 pub(in crate::rl) use logging::{hub, track, training_video};

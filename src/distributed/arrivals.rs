@@ -12,6 +12,10 @@ use std::io;
 
 use super::launch::Launch;
 
+/// Name of the processes of MPICH's launcher that start those of a machine. They start all of them at
+/// once, and are the parents of no others.
+const HELPER: &str = "hydra_pmi_proxy";
+
 /// Identity of this process within its launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Arrivals {
@@ -42,11 +46,24 @@ impl Arrivals {
         self.rank.map(|rank| presence(&format!("{}/{rank}", self.launch))).transpose()
     }
 
+    /// Announces this process as one that runs by itself, until the result is dropped.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`announce`](Arrivals::announce).
+    pub fn announce_alone(&self) -> io::Result<Option<Presence>> {
+        self.rank.map(|rank| presence(&format!("{}/alone/{rank}", self.launch))).transpose()
+    }
+
     /// Returns the ranks of the processes on this machine that have started.
     fn come(&self) -> BTreeSet<usize> {
+        self.announced("")
+    }
+
+    /// Returns the ranks of the processes on this machine whose sockets have this kind of name.
+    fn announced(&self, kind: &str) -> BTreeSet<usize> {
         // One socket a line, the name last. Names that are not in the file system begin with `@`.
         let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-        let start = format!("@{}/", self.launch);
+        let start = format!("@{}/{kind}", self.launch);
         let names = sockets.lines().filter_map(|line| line.split_whitespace().last());
         names.filter_map(|name| name.strip_prefix(&start)?.parse().ok()).collect()
     }
@@ -55,6 +72,35 @@ impl Arrivals {
     /// therefore reports the missing ones.
     pub fn speaks(&self) -> bool {
         self.rank.is_none_or(|rank| self.come().first().is_none_or(|&first| rank <= first))
+    }
+
+    /// Returns the error message about processes that will not come: they have ended, or run by
+    /// themselves. `None` if there are none, or if it is unknown.
+    pub fn never(&self) -> Option<String> {
+        let alone = self.announced("alone/");
+        if !alone.is_empty() {
+            let alone = Vec::from_iter(alone);
+            return Some(format!(
+                "--distributed: process(es) {alone:?} run without --distributed, which all need"
+            ));
+        }
+        let (size, here) = self.sizes?;
+        let alive = alive()?;
+        // The ranks of the processes of this machine are unknown if there are others.
+        let ended = match size == here {
+            true => (0..size).filter(|rank| !alive.contains(rank)).collect(),
+            false => Vec::new(),
+        };
+        match here.saturating_sub(alive.len()) {
+            0 => None,
+            _ if !ended.is_empty() => Some(format!(
+                "--distributed: process(es) {ended:?} ended before the others had started"
+            )),
+            count => Some(format!(
+                "--distributed: {count} of the {here} processes of this machine ended before the \
+                 others had started"
+            )),
+        }
     }
 
     /// Returns the error message about the missing processes after a wait of `seconds`.
@@ -87,12 +133,40 @@ impl Arrivals {
     }
 }
 
+/// Returns the ranks of the processes of this machine that have not ended, this one among them; `None`
+/// if their parent may not be that of all.
+fn alive() -> Option<BTreeSet<usize>> {
+    let parent = parent();
+    let name = fs::read_to_string(format!("/proc/{parent}/comm")).ok()?;
+    if name.trim() != HELPER {
+        return None;
+    }
+    let entries = fs::read_dir("/proc").ok()?.flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let rank = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // After the name: the state, which is Z once the process has ended, and the parent.
+        let mut fields = stat.rsplit(')').next()?.split_whitespace();
+        let runs = fields.next()? != "Z" && fields.next()?.parse::<u32>().ok()? == parent;
+        let variables = runs.then(|| fs::read(format!("/proc/{pid}/environ")).ok())??;
+        let mut variables = variables.split(|&byte| byte == 0);
+        let rank = variables.find_map(|entry| entry.strip_prefix(b"PMI_RANK="))?;
+        str::from_utf8(rank).ok()?.parse().ok()
+    };
+    Some(pids.filter_map(rank).collect())
+}
+
+/// Returns the number of the parent process; 0 if the system does not tell.
+fn parent() -> u32 {
+    #[cfg(unix)]
+    return std::os::unix::process::parent_id();
+    #[cfg(not(unix))]
+    return 0;
+}
+
 /// Returns a name that the processes of this launch on this machine share.
 pub(super) fn name_of_the_launch() -> String {
-    #[cfg(unix)]
-    let parent = std::os::unix::process::parent_id();
-    #[cfg(not(unix))]
-    let parent = 0;
+    let parent = parent();
     // A later process may have the same number.
     let stat = fs::read_to_string(format!("/proc/{parent}/stat")).unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default();

@@ -19,6 +19,8 @@ use crate::output;
 
 /// Additional time that the other processes wait, so that the error of the first one is printed.
 const LONGER: Duration = Duration::from_secs(5);
+/// Interval at which a process that waits for the others to start looks for those that never will.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between the error message of a process and the end of all. `MPI_Abort` discards messages
 /// that the launcher has not read yet, of this process and of others that fail for the same reason.
 const MESSAGE_TIME: Duration = Duration::from_millis(500);
@@ -48,8 +50,8 @@ impl Mpi {
     /// # Errors
     /// [`Error::Config`] if no launcher has started this process, if MPI was joined before, or if
     /// it cannot be called from several threads; [`Error::Native`] if the library cannot be loaded.
-    /// If not all others have joined after `timeout`, the process exits, and the first process of
-    /// this machine prints which are missing: `MPI_Init` itself waits forever.
+    /// If not all others have joined after `timeout`, or if some never will, the process exits, and
+    /// the first process of this machine prints which are missing: `MPI_Init` itself waits forever.
     pub fn join(timeout: Duration) -> Result<Mpi> {
         let launch = Launch::of(|name| std::env::var(name).ok());
         let library = library(&Settings::from_env()?, &launch)?;
@@ -208,6 +210,16 @@ impl Mpi {
     }
 }
 
+/// Announces to the other processes of a launch that this one runs by itself, so that those that wait
+/// for it end. Does nothing if a launcher has started no others.
+pub fn run_alone() {
+    let launch = Launch::of(|name| std::env::var(name).ok());
+    if launch.size.is_some_and(|size| size > 1) {
+        // The others wait longer without it.
+        std::mem::forget(Arrivals::of(&launch).announce_alone());
+    }
+}
+
 /// Adds `others` to `sums`. Additions are commutative, so only the order of the pairs matters.
 fn add(sums: &mut [f32], others: &[f32]) {
     sums.iter_mut().zip(others).for_each(|(sum, x)| *sum += x);
@@ -215,6 +227,10 @@ fn add(sums: &mut [f32], others: &[f32]) {
 
 impl Drop for Mpi {
     fn drop(&mut self) {
+        // The others would wait for a process that panicked: `MPI_Finalize` is for all.
+        if thread::panicking() {
+            self.abort(&Error::Config("it panicked, so all end".into()));
+        }
         let store = self.store.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((store, receives)) = store {
             store.end();
@@ -255,8 +271,24 @@ fn init(library: &Library, launch: &Launch, timeout: Duration) -> Result<c_int> 
     // Without it, the error message says less about the missing processes.
     let presence = arrivals.announce();
     thread::spawn(move || {
-        if timed_out(timeout) && (arrivals.speaks() || timed_out(LONGER)) {
-            output::stderr_line(format_args!("error: {}", arrivals.complaint(timeout.as_secs())));
+        let deadline = Instant::now() + timeout.min(MAX_TIMEOUT);
+        let mut before = None;
+        let complaint = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !timed_out(left.min(LOOK_INTERVAL)) {
+                return;
+            }
+            if left.is_zero() {
+                break arrivals.complaint(timeout.as_secs());
+            }
+            // Twice in a row: the launcher may not have started all.
+            match arrivals.never() {
+                Some(problem) if before.as_ref() == Some(&problem) => break problem,
+                found => before = found,
+            }
+        };
+        if arrivals.speaks() || timed_out(LONGER) {
+            output::stderr_line(format_args!("error: {complaint}"));
             std::process::exit(1);
         }
     });

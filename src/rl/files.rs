@@ -111,18 +111,10 @@ pub fn ensure_env_id(id: &str) -> Result<()> {
     }
 }
 
-/// Opens a regular file to write into it, unless it is a link.
+/// Opens a regular file to write into it, unless it is a link; makes an empty one where there is none.
 ///
 /// # Errors
 /// Returns the system's error, and one of its own for links and other kinds of files.
-pub fn open_to_write(path: &Path) -> io::Result<File> {
-    opened(path, OpenOptions::new().read(true).write(true))
-}
-
-/// [`open_to_write`], which makes an empty file where there is none.
-///
-/// # Errors
-/// As [`open_to_write`].
 pub fn open_or_create(path: &Path) -> io::Result<File> {
     opened(path, OpenOptions::new().read(true).write(true).create(true))
 }
@@ -130,7 +122,7 @@ pub fn open_or_create(path: &Path) -> io::Result<File> {
 /// Creates or empties a file, unless it is a link or not a regular file.
 ///
 /// # Errors
-/// As [`open_to_write`].
+/// As [`open_or_create`].
 pub fn create(path: &Path) -> io::Result<File> {
     // Emptied only when it is known to be a regular file.
     let file = open_or_create(path)?;
@@ -205,11 +197,11 @@ mod tests {
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         assert_eq!(read(&file).unwrap(), b"kept");
         assert_eq!(read(&link).unwrap(), b"kept");
-        assert!(open_to_write(&link).is_err() && create(&link).is_err());
+        assert!(open_or_create(&link).is_err() && create(&link).is_err());
         for path in [&pipe, Path::new("/dev/zero"), dir.path()] {
             assert!(read(path).is_err(), "{}", path.display());
         }
-        assert!(create(&pipe).is_err() && open_to_write(&pipe).is_err());
+        assert!(create(&pipe).is_err() && open_or_create(&pipe).is_err());
         assert_eq!(fs::read(&file).unwrap(), b"kept");
         create(&file).unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"");

@@ -1,63 +1,231 @@
-//! Runs that are killed and go on: the same events and the same model, bit for bit; and what is told
-//! of checkpoints from which a run cannot go on.
+//! Every algorithm: a run that is resumed from its first checkpoint logs what an uninterrupted one does,
+//! bit for bit, and saves its model; and what is told of checkpoints from which a run cannot go on.
+//! `resume_ppo` kills a run at some moment.
 
 use std::fs;
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread::sleep;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use podracer::algos::{
-    c51, c51_atari, dqn, dqn_anakin, dqn_atari, iqn, ppo_trxl, pqn, pqn_atari_envpool,
-    qdagger_dqn_atari, qrdqn, rainbow_atari, sac_atari,
-};
+use podracer::algos::registry::ALGORITHMS;
+use podracer::algos::*;
+use podracer::rl::saved::SavedMetadata;
+use podracer::rl::tensorboard::{Value, read_events};
 use podracer::rl::{Algorithm, Summary};
 
 use super::cases::model;
-use super::scalars;
-
-/// How the child process is told its part: the algorithm, and its flags after it.
-const PART: &str = "PODRACER_TEST_RESUME";
 
 fn train<A: Algorithm>(flags: &[&str]) -> Summary {
     A::from_flags(flags.iter().copied()).unwrap().train().unwrap()
 }
 
-fn train_by_name(name: &str, flags: &[&str]) -> Summary {
-    match name {
-        "c51" => train::<c51::Args>(flags),
-        "c51_atari" => train::<c51_atari::Args>(flags),
-        "dqn" => train::<dqn::Args>(flags),
-        "dqn_anakin" => train::<dqn_anakin::Args>(flags),
-        "dqn_atari" => train::<dqn_atari::Args>(flags),
-        "iqn" => train::<iqn::Args>(flags),
-        "ppo_trxl" => train::<ppo_trxl::Args>(flags),
-        "pqn" => train::<pqn::Args>(flags),
-        "pqn_atari_envpool" => train::<pqn_atari_envpool::Args>(flags),
-        "qdagger_dqn_atari" => train::<qdagger_dqn_atari::Args>(flags),
-        "qrdqn" => train::<qrdqn::Args>(flags),
-        "rainbow_atari" => train::<rainbow_atari::Args>(flags),
-        "sac_atari" => train::<sac_atari::Args>(flags),
-        other => panic!("{other}"),
-    }
+/// A small run of an algorithm: its name, its function, its timesteps, its flags.
+type Case = (&'static str, fn(&[&str]) -> Summary, u64, &'static [&'static str]);
+
+const fn case<A: Algorithm>(timesteps: u64, flags: &'static [&'static str]) -> Case {
+    (A::NAME, train::<A>, timesteps, flags)
 }
 
-/// The program that the tests below kill.
-#[test]
-#[ignore = "run by the tests of each algorithm"]
-fn child() {
-    let part = std::env::var(PART).expect("the test that runs this sets it");
-    let mut words = part.split('\n');
-    let name = words.next().unwrap();
-    println!("{}", train_by_name(name, &words.collect::<Vec<_>>()));
-}
+const ROLLOUTS: &[&str] =
+    &["--num-envs=2", "--num-steps=16", "--num-minibatches=2", "--update-epochs=1"];
+const ANAKIN: &[&str] = &[
+    "--num-envs=2",
+    "--num-steps=16",
+    "--num-minibatches=2",
+    "--update-epochs=1",
+    "--updates-per-call=1",
+];
+const BOARD_ROLLOUTS: &[&str] = &[
+    "--env-id=MinAtar/Breakout-v1",
+    "--num-envs=2",
+    "--num-steps=16",
+    "--num-minibatches=2",
+    "--update-epochs=1",
+];
+const ACTORS: &[&str] = &[
+    "--env-id=CartPole-v1",
+    "--local-num-envs=4",
+    "--num-actor-threads=1",
+    "--num-steps=16",
+    "--log-frequency=1",
+];
+/// The buffers wrap around before the checkpoint.
+const REPLAY: &[&str] = &[
+    "--learning-starts=100",
+    "--target-network-frequency=100",
+    "--buffer-size=250",
+    "--batch-size=8",
+];
+const BOARDS: &[&str] = &[
+    "--env-id=MinAtar/SpaceInvaders-v1",
+    "--learning-starts=100",
+    "--target-network-frequency=100",
+    "--buffer-size=250",
+    "--batch-size=8",
+];
+const CONTINUOUS: &[&str] = &["--learning-starts=100", "--buffer-size=250", "--batch-size=8"];
+const PENDULUM: &[&str] = &[
+    "--env-id=Pendulum-v1",
+    "--num-envs=2",
+    "--num-steps=128",
+    "--num-minibatches=4",
+    "--update-epochs=1",
+];
 
+/// All algorithms, in the order of the registry. Episodes end before and after the first checkpoint.
+const CASES: &[Case] = &[
+    case::<a2c::Args>(4000, &["--num-envs=4"]),
+    case::<a2c_continuous_action::Args>(4096, &["--env-id=Pendulum-v1"]),
+    case::<c51::Args>(600, REPLAY),
+    case::<c51_atari::Args>(600, BOARDS),
+    case::<cleanba_impala::Args>(512, ACTORS),
+    case::<cleanba_ppo::Args>(512, ACTORS),
+    case::<crossq_continuous_action::Args>(
+        612,
+        &["--env-id=Pendulum-v1", "--learning-starts=100", "--buffer-size=250", "--batch-size=8"],
+    ),
+    case::<ddpg_continuous_action::Args>(600, CONTINUOUS),
+    case::<dpo_anakin::Args>(256, ANAKIN),
+    case::<dqn::Args>(600, REPLAY),
+    case::<dqn_anakin::Args>(
+        400,
+        &[
+            "--num-envs=5",
+            "--learning-starts=100",
+            "--target-network-frequency=100",
+            "--buffer-size=150",
+            "--batch-size=8",
+            "--updates-per-call=1",
+        ],
+    ),
+    case::<dqn_atari::Args>(600, BOARDS),
+    case::<iqn::Args>(600, REPLAY),
+    case::<ppg::Args>(
+        256,
+        &[
+            "--env-id=MinAtar/Breakout-v1",
+            "--num-envs=4",
+            "--num-steps=16",
+            "--num-minibatches=2",
+            "--n-iteration=2",
+            "--e-auxiliary=1",
+            "--num-aux-rollouts=2",
+        ],
+    ),
+    case::<ppo::Args>(256, ROLLOUTS),
+    case::<ppo_anakin::Args>(256, ANAKIN),
+    case::<ppo_anakin_gru::Args>(256, ANAKIN),
+    case::<ppo_atari::Args>(192, BOARD_ROLLOUTS),
+    case::<ppo_atari_envpool::Args>(192, BOARD_ROLLOUTS),
+    case::<ppo_atari_lstm::Args>(
+        384,
+        &["--env-id=CartPolePositions-v0", "--num-envs=2", "--num-steps=32", "--num-minibatches=2"],
+    ),
+    case::<ppo_atari_multigpu::Args>(
+        192,
+        &[
+            "--env-id=MinAtar/Breakout-v1",
+            "--num-devices=1",
+            "--local-num-envs=2",
+            "--num-steps=16",
+            "--num-minibatches=2",
+            "--update-epochs=1",
+        ],
+    ),
+    case::<ppo_continuous_action::Args>(1024, PENDULUM),
+    case::<ppo_continuous_action_lstm::Args>(
+        1024,
+        &[
+            "--env-id=PendulumPositions-v0",
+            "--num-envs=2",
+            "--num-steps=128",
+            "--num-minibatches=2",
+            "--update-epochs=1",
+        ],
+    ),
+    case::<ppo_masked::Args>(384, ROLLOUTS),
+    case::<ppo_pettingzoo_ma_atari::Args>(
+        64,
+        &[
+            "--num-envs=2",
+            "--num-steps=8",
+            "--num-minibatches=2",
+            "--update-epochs=1",
+            "--eval-episodes=0",
+        ],
+    ),
+    case::<ppo_rnd_envpool::Args>(
+        192,
+        &[
+            "--env-id=MinAtar/Breakout-v1",
+            "--num-envs=2",
+            "--num-steps=16",
+            "--num-minibatches=2",
+            "--update-epochs=1",
+            "--num-iterations-obs-norm-init=1",
+        ],
+    ),
+    case::<ppo_self_play::Args>(
+        768,
+        &[
+            "--num-envs=4",
+            "--num-steps=32",
+            "--num-minibatches=2",
+            "--update-epochs=1",
+            "--snapshot-frequency=1",
+            "--eval-frequency=2",
+        ],
+    ),
+    case::<ppo_trxl::Args>(
+        320,
+        &[
+            "--env-id=ProofofMemory-v0",
+            "--num-envs=2",
+            "--num-steps=10",
+            "--num-minibatches=2",
+            "--update-epochs=1",
+            "--trxl-num-layers=2",
+            "--trxl-dim=8",
+            "--trxl-memory-length=4",
+        ],
+    ),
+    case::<pqn::Args>(512, &["--num-envs=2", "--num-steps=16"]),
+    case::<pqn_atari_envpool::Args>(
+        512,
+        &["--env-id=MinAtar/Breakout-v1", "--num-envs=2", "--num-steps=32"],
+    ),
+    case::<pqn_atari_envpool_lstm::Args>(
+        512,
+        &["--env-id=CartPolePositions-v0", "--num-envs=2", "--num-steps=32", "--num-minibatches=2"],
+    ),
+    case::<qdagger_dqn_atari::Args>(
+        600,
+        &[
+            "--env-id=MinAtar/SpaceInvaders-v1",
+            "--learning-starts=100",
+            "--target-network-frequency=100",
+            "--buffer-size=250",
+            "--batch-size=8",
+            "--teacher-steps=200",
+            "--offline-steps=50",
+            "--teacher-eval-episodes=1",
+        ],
+    ),
+    case::<qrdqn::Args>(600, REPLAY),
+    case::<rainbow_atari::Args>(600, BOARDS),
+    case::<rpo_continuous_action::Args>(1024, PENDULUM),
+    case::<sac_atari::Args>(600, BOARDS),
+    case::<sac_continuous_action::Args>(600, CONTINUOUS),
+    case::<td3_continuous_action::Args>(600, CONTINUOUS),
+];
 /// The folder of the only run in `runs`.
 fn run_in(runs: &Path) -> Option<PathBuf> {
     let mut folders = vec![runs.to_path_buf()];
     while let Some(folder) = folders.pop() {
         let entries: Vec<PathBuf> =
-            fs::read_dir(&folder).ok()?.map(|entry| entry.unwrap().path()).collect();
+            fs::read_dir(&folder).ok()?.flatten().map(|entry| entry.path()).collect();
         if entries.iter().any(|path| path.to_string_lossy().contains("tfevents")) {
             return Some(folder);
         }
@@ -66,135 +234,118 @@ fn run_in(runs: &Path) -> Option<PathBuf> {
     None
 }
 
-/// Starts a run and kills it when its second checkpoint is written; its folder.
-fn killed(name: &str, flags: &[&str], runs: &Path) -> PathBuf {
-    let part = [&[name], flags].concat().join("\n");
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "resume::child", "--ignored", "--nocapture"]).env(PART, part);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let checkpoint = || Some(run_in(runs)?.join("checkpoint.safetensors"));
-    let written = || fs::metadata(checkpoint()?).ok()?.modified().ok();
-    let mut first = None;
-    loop {
-        let now = written();
-        if first.is_some() && now != first {
-            break;
-        }
-        first = first.or(now);
-        assert!(child.try_wait().unwrap().is_none(), "{name}: it ended before it could be killed");
-        sleep(Duration::from_millis(1));
-    }
-    child.kill().unwrap();
-    assert!(!child.wait().unwrap().success());
-    run_in(runs).unwrap()
+/// The path of a run's events.
+fn events_of(run: &Path) -> PathBuf {
+    let mut files = fs::read_dir(run).unwrap().map(|entry| entry.unwrap().path());
+    files.find(|path| path.to_string_lossy().contains("tfevents")).unwrap()
 }
 
-/// A run that was killed and went on leaves what an uninterrupted one leaves.
-fn resumes_as_if_uninterrupted(name: &str, flags: &[&str]) {
-    let whole = tempfile::tempdir().unwrap();
-    let broken = tempfile::tempdir().unwrap();
-    let flags_in = |runs: &Path| -> Vec<String> {
-        let runs = runs.to_str().unwrap();
-        let ours = ["--json", "--save-model", "--eval-episodes=1", "--runs-dir", runs];
-        flags.iter().copied().chain(ours).map(str::to_string).collect()
-    };
-    let flags_of = flags_in(whole.path());
-    let expected = train_by_name(name, &flags_of.iter().map(String::as_str).collect::<Vec<_>>());
-    let flags_of = flags_in(broken.path());
-    let run = killed(name, &flags_of.iter().map(String::as_str).collect::<Vec<_>>(), broken.path());
-    let found = train_by_name(name, &["--resume", run.to_str().unwrap(), "--json"]);
-    assert_eq!(Path::new(&found.run_dir), run);
-    assert_eq!(found.global_step, expected.global_step);
-    assert_eq!(found.episodes, expected.episodes);
-    assert_eq!(found.avg_episodic_return, expected.avg_episodic_return);
-    assert_eq!(scalars(&found.run_dir), scalars(&expected.run_dir));
-    assert!(model(&found) == model(&expected), "{name}: the models differ");
+/// Every logged scalar in its order, with the bits of its value; but those that tell the time, and the
+/// working and waiting times of threads.
+fn logged(run: &Path) -> Vec<(String, u64, u32)> {
+    let events = read_events(events_of(run)).unwrap().into_iter();
+    let scalars = events.filter_map(|event| match event.value {
+        Value::Scalar { tag, value } => Some((tag, event.step, value.to_bits())),
+        _ => None,
+    });
+    scalars.filter(|(tag, ..)| !tag.contains("SPS") && !tag.starts_with("stats/")).collect()
 }
 
-/// Long enough to be killed in the middle, with a checkpoint at every call.
-const VECTOR: &[&str] = &[
-    "--total-timesteps=20000",
-    "--checkpoint-frequency=500",
-    "--learning-starts=1000",
-    "--buffer-size=3000",
-];
-
-#[test]
-fn dqn_resumes() {
-    resumes_as_if_uninterrupted("dqn", VECTOR);
+/// Trains in `runs` to the end, and keeps the first checkpoint as `kept`. Returns `None` if the last one
+/// was there before the first could be kept.
+fn train_and_keep(run: &dyn Fn() -> Summary, runs: &Path, kept: &Path) -> Option<Summary> {
+    let ended = AtomicBool::new(false);
+    let summary = thread::scope(|scope| {
+        scope.spawn(|| {
+            // Each checkpoint is a file of its own that takes the place of the one before.
+            let link = || fs::hard_link(run_in(runs)?.join("checkpoint.safetensors"), kept).ok();
+            while !ended.load(Ordering::Relaxed) && link().is_none() {
+                thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let summary = run();
+        ended.store(true, Ordering::Relaxed);
+        summary
+    });
+    let saved = SavedMetadata::read(kept).ok()?.run_state(kept).unwrap();
+    (saved.global_step < summary.global_step).then_some(summary)
 }
 
-#[test]
-fn dqn_anakin_resumes() {
-    resumes_as_if_uninterrupted("dqn_anakin", &[VECTOR, &["--updates-per-call=1"]].concat());
+fn resumes_as_if_uninterrupted(&(name, train, timesteps, flags): &Case) {
+    let root = tempfile::tempdir().unwrap();
+    let teacher = (name == "qdagger_dqn_atari").then(|| {
+        let runs_dir = format!("--runs-dir={}", root.path().join("teacher").display());
+        let flags = ["--total-timesteps=400", "--save-model", "--eval-episodes=0", "--json"];
+        let teacher = self::train::<dqn_atari::Args>(&[BOARDS, &flags, &[&runs_dir]].concat());
+        format!("--teacher-model={}/dqn_atari.safetensors", teacher.run_dir)
+    });
+    let teacher: Vec<&str> = teacher.as_deref().into_iter().collect();
+    let total = format!("--total-timesteps={timesteps}");
+    // Some algorithms take a third or a half of these timesteps in one call.
+    let frequency = format!("--checkpoint-frequency={}", timesteps / 3);
+    let common = [&total, &frequency, "--json", "--save-model", "--eval-episodes=1"];
+    let (runs, kept, whole) = (0..10)
+        .find_map(|attempt| {
+            let runs = root.path().join(attempt.to_string());
+            let kept = root.path().join(format!("{attempt}.safetensors"));
+            let flag = format!("--runs-dir={}", runs.display());
+            let run = || train(&[&common[..], flags, &teacher, &[&flag]].concat());
+            let summary = train_and_keep(&run, &runs, &kept)?;
+            Some((runs, kept, summary))
+        })
+        .unwrap_or_else(|| panic!("{name}: no checkpoint before the last"));
+    let whole_dir = run_in(&runs).unwrap();
+    // As the run was when its first checkpoint was written, but for events after it.
+    let cut = root.path().join("cut").join(whole_dir.file_name().unwrap());
+    fs::create_dir_all(&cut).unwrap();
+    fs::copy(&kept, cut.join("checkpoint.safetensors")).unwrap();
+    let events = events_of(&whole_dir);
+    fs::copy(&events, cut.join(events.file_name().unwrap())).unwrap();
+
+    let flags = ["--resume", cut.to_str().unwrap(), "--json", "--save-model"];
+    let resumed = train(&flags);
+    assert_eq!(Path::new(&resumed.run_dir), cut, "{name}");
+    assert_eq!(resumed.global_step, whole.global_step, "{name}");
+    assert_eq!(resumed.episodes, whole.episodes, "{name}");
+    assert_eq!(resumed.avg_episodic_return, whole.avg_episodic_return, "{name}");
+    let (found, expected) = (logged(&cut), logged(&whole_dir));
+    let differs = found.iter().zip(&expected).find(|(found, expected)| found != expected);
+    assert_eq!(differs, None, "{name}: tag, step and bits of a value, expected second");
+    assert_eq!(found.len(), expected.len(), "{name}");
+    assert!(model(&resumed) == model(&whole), "{name}: the models differ");
+    // Without episodes before and after, less is compared.
+    let saved = SavedMetadata::read(&kept).unwrap().run_state(&kept).unwrap();
+    let both = saved.episodes > 0 && whole.episodes > saved.episodes;
+    assert!(both || name == "ppo_pettingzoo_ma_atari", "{name}: {} episodes", whole.episodes);
 }
 
-#[test]
-fn c51_resumes() {
-    resumes_as_if_uninterrupted("c51", &[VECTOR, &["--n-atoms=21"]].concat());
-}
-
-/// Fewer gradient steps than by default.
-const QUANTILES: &[&str] =
-    &["--train-frequency=10", "--target-network-frequency=500", "--batch-size=16"];
-
-#[test]
-fn qrdqn_resumes() {
-    resumes_as_if_uninterrupted("qrdqn", &[VECTOR, QUANTILES].concat());
-}
-
-#[test]
-fn iqn_resumes() {
-    let flags = [VECTOR, QUANTILES, &["--num-quantile-samples=4"]].concat();
-    resumes_as_if_uninterrupted("iqn", &flags);
-}
-
-#[test]
-fn pqn_resumes() {
-    let flags = ["--total-timesteps=30000", "--checkpoint-frequency=500"];
-    resumes_as_if_uninterrupted("pqn", &flags);
-}
-
-/// Checkpoints lie within episodes, whose memories they hold.
-#[test]
-fn ppo_trxl_resumes() {
-    let flags =
-        ["--env-id=ProofofMemory-v0", "--total-timesteps=1600", "--checkpoint-frequency=40"];
-    let more = ["--num-envs=2", "--num-steps=10", "--num-minibatches=2", "--update-epochs=1"];
-    let small = ["--trxl-num-layers=2", "--trxl-dim=8", "--trxl-memory-length=4"];
-    resumes_as_if_uninterrupted("ppo_trxl", &[&flags[..], &more, &small].concat());
-}
-
-/// Boards, with a buffer that wraps around.
-const BOARDS: &[&str] = &[
-    "--env-id=MinAtar/Breakout-v1",
-    "--total-timesteps=3000",
-    "--checkpoint-frequency=200",
-    "--target-network-frequency=200",
-    "--learning-starts=400",
-    "--buffer-size=1000",
-];
-
-#[test]
-fn dqn_atari_resumes() {
-    resumes_as_if_uninterrupted("dqn_atari", BOARDS);
+/// Checks every second algorithm of the table from `first`; two tests run at once.
+fn check(first: usize) {
+    let failed: Vec<&str> = CASES
+        .iter()
+        .skip(first)
+        .step_by(2)
+        .filter(|case| catch_unwind(|| resumes_as_if_uninterrupted(case)).is_err())
+        .map(|case| case.0)
+        .collect();
+    assert!(failed.is_empty(), "{failed:?}");
 }
 
 #[test]
-fn pqn_atari_envpool_resumes() {
-    let flags = ["--env-id=MinAtar/Breakout-v1", "--total-timesteps=8192"];
-    let more = ["--num-steps=32", "--checkpoint-frequency=256"];
-    resumes_as_if_uninterrupted("pqn_atari_envpool", &[flags, more].concat());
+fn every_algorithm_is_in_the_table() {
+    let cases: Vec<&str> = CASES.iter().map(|case| case.0).collect();
+    let known: Vec<&str> = ALGORITHMS.iter().map(|entry| entry.name).collect();
+    assert_eq!(cases, known);
 }
 
 #[test]
-fn rainbow_resumes() {
-    resumes_as_if_uninterrupted("rainbow_atari", &[BOARDS, &["--total-timesteps=1600"]].concat());
+fn every_algorithm_resumes_as_if_uninterrupted_1() {
+    check(0);
 }
 
 #[test]
-fn sac_atari_resumes() {
-    resumes_as_if_uninterrupted("sac_atari", &[BOARDS, &["--total-timesteps=1200"]].concat());
+fn every_algorithm_resumes_as_if_uninterrupted_2() {
+    check(1);
 }
 
 /// A finished run of DQN with a checkpoint.

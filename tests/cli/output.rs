@@ -44,6 +44,34 @@ fn results_go_to_standard_output_and_progress_to_standard_error() {
     }
 }
 
+/// Texts from elsewhere: names of files, ids, lines of a file.
+#[test]
+fn control_characters_are_not_sent_to_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let queue = folder.path().join("queue.jsonl");
+    let row = r#"{"algorithm": "\u001b[2J\u009b31m", "env_id": "CartPole-v1", "seeds": [1], "flags": ""}"#;
+    fs::write(&queue, row).unwrap();
+    let (queue, script) = (queue.to_str().unwrap(), "/nowhere/script.sh");
+    let name = "\u{1b}]0;title\u{7}\u{1b}[2J\r";
+    for words in [
+        &["benchmark", "--queue", queue, "--slurm", script][..],
+        &["train", name],
+        &["train", "ppo", "--resume", name],
+        &["train", "ppo", "--env-id", name],
+        &["train", "ppo", name],
+        &["eval", "--run", name],
+        &["plot", name],
+        &["fetch", name],
+    ] {
+        let (status, out, err) = run(podracer(words));
+        assert_ne!(status, 0, "{words:?}: {out}");
+        let text = out + &err;
+        let obeyed = |c: &char| c.is_control() && !matches!(c, '\n' | '\t');
+        assert_eq!(text.chars().find(obeyed), None, "{words:?}: {text:?}");
+        assert!(text.contains("\\u{1b}"), "{words:?}: {text:?}");
+    }
+}
+
 #[test]
 fn values_of_flags_are_spelled_as_in_cleanrl() {
     let runs = tempfile::tempdir().unwrap();

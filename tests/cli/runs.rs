@@ -67,6 +67,87 @@ fn a_folder_that_vanishes_is_reported_at_once() {
     }
 }
 
+/// Another program cuts the event file, as a rotation of logs does: the run says so, and is resumed.
+#[test]
+fn a_cut_event_file_is_reported_and_its_run_is_resumed() {
+    let runs = tempfile::tempdir().unwrap();
+    let flags = format!("{ENDLESS} --checkpoint-frequency 6400");
+    let mut running = Running::start(ppo(runs.path(), &flags));
+    running.wait_for("step ");
+    let dir = run_dir(runs.path());
+    running.wait_for_file(&dir.join("checkpoint.safetensors"));
+    let length = fs::metadata(events(&dir)).unwrap().len();
+    fs::OpenOptions::new().write(true).open(events(&dir)).unwrap().set_len(length / 2).unwrap();
+    running.wait_for("another program cut it to ");
+    let (status, err) = running.end();
+    assert_eq!(status, Some(1), "{err}");
+
+    let resume = format!("{ENDLESS} --resume {}", dir.display());
+    let mut running = Running::start(ppo(runs.path(), &resume));
+    running.wait_for("warning: another program has cut ");
+    running.wait_for("step ");
+    running.signal("TERM");
+    let (status, err) = running.end();
+    assert_eq!(status, Some(0), "{err}");
+    read_events(events(&dir)).expect("a whole event file");
+}
+
+/// Runs it and returns standard error; it must fail, and soon.
+#[cfg(unix)]
+fn refused_at_once(mut command: std::process::Command) -> String {
+    use std::io::Read;
+    use std::time::{Duration, Instant};
+
+    let about = format!("{command:?}");
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let began = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if began.elapsed() > Duration::from_secs(30) => {
+                child.kill().unwrap();
+                panic!("{about} waits");
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let mut text = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(!status.success(), "{about}: {text}");
+    text
+}
+
+/// A pipe blocks its reader, and a device may have no end.
+#[cfg(unix)]
+#[test]
+fn files_that_are_not_regular_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for file in [pipe.as_path(), Path::new("/dev/zero")] {
+        let study = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(file, study.path().join("trials.jsonl")).unwrap();
+        let (name, out) = (file.to_str().unwrap(), study.path().to_str().unwrap());
+        for words in [
+            "benchmark --queue FILE --slurm OUT/script.sh",
+            "benchmark --algos ppo --env-ids CartPole-v1 --num-seeds 1 --results FILE",
+            "benchmark --algos ppo --env-ids CartPole-v1 --num-seeds 1 --results FILE --resume",
+            "benchmark --compare FILE FILE",
+            "tune ppo --env-id CartPole-v1 --search gamma=0.9,0.99 --trials 1 --out OUT",
+            "tune ppo --env-id CartPole-v1 --search gamma=0.9,0.99 --trials 1 --out OUT --resume",
+            "train ppo --resume FILE",
+            "eval --run FILE",
+            "plot FILE",
+        ] {
+            let words = words.replace("FILE", name).replace("OUT", out);
+            let words: Vec<&str> = words.split(' ').collect();
+            let text = refused_at_once(podracer(&words));
+            assert!(text.contains("not a regular file"), "{words:?}: {text}");
+        }
+    }
+}
+
 #[test]
 fn resuming_a_run_that_ended_says_so() {
     let runs = tempfile::tempdir().unwrap();

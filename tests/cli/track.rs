@@ -164,7 +164,7 @@ fn faults_of_the_package_are_one_line() {
     let crash = line("crash", "--track --total-timesteps 64", None);
     assert!(crash.contains("its Python process ended, signal: 9 (SIGKILL)"), "{crash}");
     let error = line("error", "--track --json False", None);
-    assert!(error.contains("wandb: RuntimeError: no space left"), "{error}");
+    assert!(error.contains("wandb: RuntimeError: no space left\\u{1b}[2J; "), "{error}");
     let python = line("", "--track", Some("/nowhere/python3"));
     assert!(python.contains("cannot run /nowhere/python3: ") && python.contains("PODRACER_PYTHON"));
     let other = line("", "--track", Some("/bin/false"));

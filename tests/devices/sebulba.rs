@@ -31,16 +31,22 @@ pub(super) fn run<A: Algorithm>(
     A::from_flags(flags).map_err(|e| podracer::Error::Config(e.to_string()))?.train()
 }
 
-/// The values of a tag in a run's events, with their steps.
-pub(super) fn scalars(summary: &Summary, wanted: &str) -> Vec<(u64, f32)> {
+/// All scalars of a run's events in their order: tag, step, value.
+pub(super) fn all_scalars(summary: &Summary) -> Vec<(String, u64, f32)> {
     let files = std::fs::read_dir(&summary.run_dir).unwrap().map(|file| file.unwrap().path());
     let events = files.filter(|path| path.to_string_lossy().contains("tfevents"));
     let events = events.flat_map(|path| read_events(path).unwrap());
     let scalars = events.filter_map(|event| match event.value {
-        Value::Scalar { tag, value } if tag == wanted => Some((event.step, value)),
+        Value::Scalar { tag, value } => Some((tag, event.step, value)),
         _ => None,
     });
     scalars.collect()
+}
+
+/// The values of a tag in a run's events, with their steps.
+pub(super) fn scalars(summary: &Summary, wanted: &str) -> Vec<(u64, f32)> {
+    let all = all_scalars(summary).into_iter().filter(|(tag, ..)| tag == wanted);
+    all.map(|(_, step, value)| (step, value)).collect()
 }
 
 /// The numbers of a run's model, by name: as bytes.

@@ -5,7 +5,7 @@ use std::path::Path;
 use podracer::algos::{cleanba_impala, cleanba_ppo};
 use podracer::rl::Algorithm;
 
-use super::sebulba::{model, run, scalars};
+use super::sebulba::{all_scalars, model, run};
 
 /// Updates of 12 environments, 8 steps each, in two actor threads.
 const STEPS: [&str; 5] = [
@@ -35,11 +35,12 @@ fn resumed_equals_uninterrupted<A: Algorithm>(layout: &str, more: &[&str]) {
         assert_eq!(rest.run_dir, first.run_dir);
         assert_eq!((rest.global_step, rest.episodes), (whole.global_step, whole.episodes));
         assert!(model(&rest) == model(&whole), "{layout}, resumed after {resumed_at}");
-        for tag in ["charts/episodic_return", "charts/episodic_length", "losses/loss"] {
-            let (ours, theirs) = (scalars(&rest, tag), scalars(&whole, tag));
-            assert!(!theirs.is_empty(), "{tag}");
-            assert_eq!(ours, theirs, "{layout}, resumed after {resumed_at}: {tag}");
-        }
+        // But the speed, and the times of threads.
+        let timeless = |summary| -> Vec<_> {
+            let all = all_scalars(summary).into_iter();
+            all.filter(|(tag, ..)| !tag.contains("SPS") && !tag.starts_with("stats/")).collect()
+        };
+        assert_eq!(timeless(&rest), timeless(&whole), "{layout}, resumed after {resumed_at}");
     }
 }
 

@@ -6,10 +6,11 @@ use std::io::{BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[path = "../processes/mod.rs"]
 mod processes;
+mod stops;
 
 use podracer::distributed::Mpi;
 use podracer::native::Settings;
@@ -144,8 +145,19 @@ fn a_process_without_a_launcher_gets_the_command() {
     assert!(message.contains("podracer mpiexec -n 2 podracer train"), "{message}");
 }
 
-/// The process of this rank below `launcher`, whose helper is its parent.
+/// The process of this rank below `launcher`, whose helper is its parent, once it is there.
 fn process_of(launcher: u32, rank: usize) -> u32 {
+    let began = Instant::now();
+    loop {
+        if let Some(pid) = find_process(launcher, rank) {
+            return pid;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "no process {rank} below {launcher}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn find_process(launcher: u32, rank: usize) -> Option<u32> {
     let read =
         |pid: u32, what: &str| std::fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
     let parent = |pid: u32| {
@@ -161,7 +173,7 @@ fn process_of(launcher: u32, rank: usize) -> u32 {
         let has = environment.split(|&byte| byte == 0).any(|entry| entry == variable.as_bytes());
         has && parent(parent(pid)) == launcher
     };
-    pids.into_iter().find(is_it).unwrap_or_else(|| panic!("no process {rank} below {launcher}"))
+    pids.into_iter().find(is_it)
 }
 
 #[test]

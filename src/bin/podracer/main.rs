@@ -19,13 +19,14 @@ use std::time::Duration;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use podracer::algos::registry::{self, ALGORITHMS};
+use podracer::distributed::process_prefix;
 use podracer::envs;
 use podracer::error::{Error, Result};
 use podracer::native::{Lock, Origin, Part, Settings};
 use podracer::output::{self, print};
 use podracer::rl::export_command::ExportOptions;
 use podracer::rl::ranges::ranged;
-use podracer::rl::{RunOptions, flags};
+use podracer::rl::{RunOptions, flags, interrupt};
 
 /// Trains, evaluates and compares agents; fetches native parts; lists environments.
 #[derive(Debug, Parser)]
@@ -79,6 +80,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    interrupt::ignore_file_size_signal();
     let matches = ranged(Arguments::command()).get_matches();
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match arguments.command {
@@ -95,7 +97,7 @@ fn main() -> ExitCode {
         Command::Envs => list_envs(),
     };
     outcome.unwrap_or_else(|error| {
-        output::stderr_line(format_args!("error: {error}"));
+        output::stderr_line(format_args!("error: {}{error}", process_prefix()));
         ExitCode::FAILURE
     })
 }

@@ -27,6 +27,8 @@ use wire::{
     TensorShapeProto, What, push_record,
 };
 
+/// First event of a file, as TensorBoard expects it.
+const FILE_VERSION: &str = "brain.Event:2";
 /// Maximum time that events are buffered.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of bytes of events that are buffered.
@@ -46,7 +48,7 @@ pub struct EventWriter {
     flushed: Instant,
     /// True once a write error was reported.
     failed: bool,
-    /// True once the file was removed or replaced.
+    /// True once the file was removed, replaced or cut.
     is_gone: bool,
     /// If true, errors are printed instead of returned.
     ignores_errors: bool,
@@ -73,7 +75,7 @@ impl EventWriter {
         let path = dir.join(format!("events.out.tfevents.{unix:010}.{host}.{pid}.{count}"));
         let file = File::create_new(&path).map_err(Error::io("cannot create", &path))?;
         let mut writer = EventWriter::new(file, path, 0);
-        writer.push(0, What::FileVersion("brain.Event:2".into()))?;
+        writer.push(0, What::FileVersion(FILE_VERSION.into()))?;
         // The empty run is visible at once, and a full disk is detected.
         writer.flush()?;
         Ok(writer)
@@ -81,28 +83,36 @@ impl EventWriter {
 
     /// Continues the event file at `path` after its first `length` bytes. The bytes after them are
     /// removed by [`written`](EventWriter::written) or before the first event is written, so that a
-    /// failed resumption leaves the file unchanged.
+    /// failed resumption leaves the file unchanged. If another program has removed the file or cut
+    /// it, a warning is printed, and the whole records that are left are continued.
     ///
     /// # Errors
-    /// [`Error::Io`] if the file does not exist, is a symbolic link or no regular file, is shorter,
-    /// has no end of a record at `length`, or cannot be written.
+    /// [`Error::Io`] if the file is a symbolic link or no regular file, has no end of a record at
+    /// `length`, has no records, or cannot be written.
     pub(crate) fn reopen(path: PathBuf, length: u64) -> Result<EventWriter> {
-        let open = || -> std::io::Result<File> {
-            let mut file = files::open_to_write(&path)?;
+        let open = || -> std::io::Result<(File, u64, u64)> {
+            let mut file = files::open_or_create(&path)?;
             let found = file.metadata()?.len();
-            if found < length {
-                let problem = format!("it has {found} bytes of the {length} that were written");
-                return Err(std::io::Error::other(problem));
+            let whole = read::whole_records(&mut file, length)?;
+            if found == 0 || (whole > 0 && (whole == length || found < length)) {
+                return Ok((file, found, whole));
             }
-            if !read::ends_a_record(&mut file, length)? {
-                let problem = format!("no event ends at byte {length}, where the checkpoint was");
-                return Err(std::io::Error::other(problem));
-            }
-            Ok(file)
+            let problem = format!("no event ends at byte {length}, where the checkpoint was");
+            Err(std::io::Error::other(problem))
         };
-        let file = open().map_err(Error::io("cannot go on with", &path))?;
-        let mut writer = EventWriter::new(file, path, length);
+        let (file, found, whole) = open().map_err(Error::io("cannot go on with", &path))?;
+        let mut writer = EventWriter::new(file, path, whole);
         writer.has_tail = true;
+        if whole < length {
+            output::stderr_line(format_args!(
+                "warning: another program has cut {}: it has {found} bytes of the {length} that were \
+                 written; training continues without the events that it lacks",
+                writer.path.display()
+            ));
+        }
+        if whole == 0 {
+            writer.push(0, What::FileVersion(FILE_VERSION.into()))?;
+        }
         Ok(writer)
     }
 
@@ -113,6 +123,9 @@ impl EventWriter {
     /// [`Error::Io`] if they cannot be written.
     pub fn written(&mut self) -> Result<u64> {
         self.flush()?;
+        if self.is_gone {
+            return Ok(self.length);
+        }
         let removed = self.remove_tail();
         let synced = removed.and_then(|()| self.file.sync_data());
         synced.map_err(Error::io("cannot write", &self.path))?;
@@ -250,6 +263,11 @@ impl EventWriter {
         if self.buffer.is_empty() {
             return self.check_present();
         }
+        // Bytes after a cut would begin with a hole.
+        self.check_present()?;
+        if self.is_closed() {
+            return Ok(());
+        }
         let written = self.remove_tail().and_then(|()| self.file.write_all(&self.buffer));
         let count = self.buffer.len() as u64;
         self.buffer.clear();
@@ -267,17 +285,25 @@ impl EventWriter {
         }
     }
 
-    /// Checks that the file was not removed or replaced, in which case later events would be lost.
+    /// Checks that the file was not removed, replaced or cut, in which case later events would be lost.
     /// Like any write error, this one is returned once.
     ///
     /// # Errors
-    /// [`Error::Io`] if the file was removed or replaced.
+    /// [`Error::Io`] if another program has removed, replaced or cut the file.
     pub(crate) fn check_present(&mut self) -> Result<()> {
-        if self.is_closed() || is_at(&self.file, &self.path) {
+        if self.is_closed() {
             return Ok(());
         }
+        let length = self.file.metadata().map_or(self.length, |file| file.len());
+        let problem = if !is_at(&self.file, &self.path) {
+            "it was removed or replaced while the run wrote it".to_string()
+        } else if length < self.length {
+            let written = self.length;
+            format!("another program cut it to {length} of {written} bytes while the run wrote it")
+        } else {
+            return Ok(());
+        };
         self.is_gone = true;
-        let problem = "it was removed or replaced while the run wrote it";
         self.fail(std::io::Error::new(std::io::ErrorKind::NotFound, problem))
     }
 
@@ -509,6 +535,44 @@ mod tests {
         fs::remove_file(writer.path()).unwrap();
         fs::write(writer.path(), "another file").unwrap();
         assert!(writer.flush().is_err());
+    }
+
+    #[test]
+    fn a_cut_file_is_reported_once_and_continued_later() {
+        for cut in [0, 1, 30, 31] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut writer = EventWriter::create(dir.path()).unwrap();
+            let path = writer.path().to_path_buf();
+            for step in 1..=3 {
+                writer.scalar("charts/SPS", 1.0, step).unwrap();
+            }
+            let length = writer.written().unwrap();
+            let whole = fs::read(&path).unwrap();
+            fs::write(&path, &whole[..whole.len() * cut / 31]).unwrap();
+            writer.scalar("charts/SPS", 1.0, 4).unwrap();
+            let outcome = writer.flush();
+            if cut == 31 {
+                outcome.unwrap();
+                continue;
+            }
+            let error = outcome.unwrap_err().to_string();
+            assert!(error.contains("another program cut it to "), "{error}");
+            writer.scalar("charts/SPS", 1.0, 5).unwrap();
+            // A checkpoint of a run that continues without the file.
+            assert_eq!(writer.written().unwrap(), length);
+            writer.close().unwrap();
+            if cut == 0 {
+                fs::remove_file(&path).unwrap();
+            }
+
+            let mut writer = EventWriter::reopen(path.clone(), length).unwrap();
+            writer.scalar("charts/SPS", 1.0, 6).unwrap();
+            writer.close().unwrap();
+            let steps: Vec<u64> = read_events(&path).unwrap().iter().map(|x| x.step).collect();
+            // The version of the file, and the records that were left.
+            let left: &[u64] = if cut == 30 { &[0, 1, 2, 6] } else { &[0, 6] };
+            assert_eq!(steps, left, "{cut}");
+        }
     }
 
     #[test]

@@ -129,6 +129,25 @@ pub(crate) fn ensure_same(exchange: &dyn Exchange, settings: &impl serde::Serial
     )))
 }
 
+/// Checks that all processes begin at the same timestep; if not, fails in all of them. With `--resume`
+/// each reads a checkpoint, which may be another one on another machine.
+///
+/// # Errors
+/// [`Error::Config`] with the timestep of each process.
+pub(super) fn ensure_same_step(exchange: &dyn Exchange, step: u64) -> Result<()> {
+    let world = exchange.world();
+    let mut steps = vec![0i64; world.size];
+    steps[world.rank] = step as i64;
+    exchange.sum_i64(&mut steps)?;
+    match steps.iter().all(|other| *other == steps[0]) {
+        true => Ok(()),
+        false => Err(Error::Config(format!(
+            "--resume: all processes need the checkpoint of process 0, and those that they have are \
+             of the timesteps {steps:?}"
+        ))),
+    }
+}
+
 /// Sums over processes inside compiled programs.
 ///
 /// All learner devices of a process hold the same numbers, which are already summed over the
@@ -293,6 +312,25 @@ mod tests {
         assert!(message[0].contains("process(es) [1]"), "{}", message[0]);
         assert!(message[1].contains("--seed 2 (process 0 has 1)"), "{}", message[1]);
         assert!(!message[1].contains("json"), "{}", message[1]);
+    }
+
+    #[test]
+    fn checkpoints_that_differ_are_refused_everywhere() {
+        let run = |other: u64| -> Vec<Result<()>> {
+            let pair = pair();
+            thread::scope(|scope| {
+                let check = pair.iter().map(|process| {
+                    let step = if process.rank == 0 { 320 } else { other };
+                    scope.spawn(move || ensure_same_step(process, step))
+                });
+                check.collect::<Vec<_>>().into_iter().map(|t| t.join().unwrap()).collect()
+            })
+        };
+        assert!(run(320).iter().all(Result::is_ok));
+        for outcome in run(0) {
+            let error = outcome.unwrap_err().to_string();
+            assert!(error.contains("of the timesteps [320, 0]"), "{error}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use serde_json::{Value, json};
+
 use super::actor_learner::{Learner, LearnerBatch};
 use super::actors::copy_to;
 use super::agent::Agent;
@@ -15,7 +17,7 @@ use super::stats::processor_time;
 use super::status::{Activity, RunStatus};
 use crate::Array;
 use crate::envs::ObsKind;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pmap::{Sharded, device_put_sharded, replicate, unreplicate};
 use crate::rl::{Algorithm, Returns, Trainer, interrupt};
 use crate::timeline;
@@ -68,13 +70,14 @@ where
         mut state: S,
         mut boundary: Boundary<Array, S::With<Array>>,
     ) -> Result<S::With<Array>> {
-        let mut lengths = Returns::default();
+        let mut lengths = saved_lengths(&self.trainer.extra_state)?;
         queues.publish_behind(|device| copy_to(&boundary.behavior_policy, device))?;
         self.publish(&queues, &state)?;
         let mut env_states = EnvStates::new();
         let mut interrupted = false;
         loop {
-            self.agree_on_the_end()?;
+            let stop = self.agree_to_stop()?;
+            self.trainer.decide(stop);
             let envs = ActorEnvs { pools: &self.setup.envs, states: &env_states };
             self.trainer.checkpoint_if_due(&boundary, envs)?;
             if !self.trainer.should_continue() {
@@ -115,6 +118,7 @@ where
             let published = began.elapsed() - learned.0;
             queues.stats.update(waited, learned, published, times.params_queue_get);
             episodes.iter().for_each(|episode| lengths.push(episode.length as f64));
+            self.trainer.extra_state = json!(lengths);
             self.trainer.record(&episodes, Some(&metrics))?;
             self.log(&queues, learning_rate, &lengths)?;
         }
@@ -180,15 +184,13 @@ where
         })
     }
 
-    /// Stops all processes if one of them was asked to stop.
-    fn agree_on_the_end(&self) -> Result<()> {
-        let Some(processes) = &self.setup.processes else { return Ok(()) };
-        let mut stops = [i64::from(interrupt::requested())];
-        processes.sum_i64(&mut stops)?;
-        if stops[0] > 0 {
-            interrupt::request();
-        }
-        Ok(())
+    /// Returns true in all processes if one of them was asked to stop.
+    fn agree_to_stop(&self) -> Result<bool> {
+        let requested = interrupt::requested();
+        let Some(processes) = &self.setup.processes else { return Ok(requested) };
+        let mut requests = [i64::from(requested)];
+        processes.sum_i64(&mut requests)?;
+        Ok(requests[0] > 0)
     }
 
     /// Returns the learning rate of the next update, which decreases linearly with `anneal_lr`.
@@ -219,4 +221,20 @@ where
         ]);
         self.trainer.log(&scalars)
     }
+}
+
+/// Returns the lengths of the last episodes that a checkpoint has; earlier versions saved none.
+fn saved_lengths(state: &Value) -> Result<Returns> {
+    if state.is_null() {
+        return Ok(Returns::default());
+    }
+    let lengths: std::result::Result<Returns, _> = serde_json::from_value(state.clone());
+    let problem = match lengths.map_err(|error| error.to_string()) {
+        Ok(lengths) => match lengths.ensure_possible() {
+            Ok(()) => return Ok(lengths),
+            Err(problem) => problem,
+        },
+        Err(problem) => problem,
+    };
+    Err(Error::Argument(format!("the checkpoint's lengths of episodes: {problem}")))
 }

@@ -9,7 +9,7 @@ use super::exchange::{Exchange, ensure_same};
 use super::layout::{Layout, World};
 use super::options::SebulbaOptions;
 use crate::Array;
-use crate::distributed::Mpi;
+use crate::distributed::{self, Mpi};
 use crate::envs::{EnvPool, EnvSpec, Handle, PoolOptions, XlaPool};
 use crate::error::{Error, Result};
 use crate::jit::Mode;
@@ -129,6 +129,7 @@ fn join_timeout(options: &SebulbaOptions) -> Duration {
 /// Connects to the other processes, with `--distributed`.
 pub(super) fn connect(options: &SebulbaOptions) -> Result<Option<Arc<dyn Exchange>>> {
     if !options.distributed {
+        distributed::run_alone();
         return Ok(None);
     }
     Ok(Some(Arc::new(Mpi::join(join_timeout(options))?)))

@@ -6,7 +6,7 @@ use super::actors::{Actors, reset_actors};
 use super::agent::{Agent, Sizes};
 use super::checkpoint::{ActorEnvs, ActorState, Boundary, on_host};
 use super::config::UpdateConfig;
-use super::exchange::Across;
+use super::exchange::{Across, ensure_same_step};
 use super::layout::World;
 use super::learner::{LearnerLoop, LearnerPrograms};
 use super::options::SebulbaOptions;
@@ -123,6 +123,9 @@ where
     let state = init.call(replicate(&learner_key, &layout.learners)?)?;
     let (state, env_states, boundary) =
         init_or_resume(&mut trainer, &setup, state, env_states, &functions.agent)?;
+    if let Some(processes) = processes {
+        ensure_same_step(&**processes, trainer.global_step())?;
+    }
     let programs = LearnerPrograms {
         prepare: &|state, parts| prepare.call((state, parts)),
         gradient_steps: &|state, data, indices, learning_rate| {

@@ -1,5 +1,6 @@
 //! Interface of an algorithm: name, settings, training, evaluation, and its command line.
 
+use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -10,6 +11,7 @@ use clap::error::ErrorKind as ClapErrorKind;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::distributed::process_prefix;
 use crate::envs::{self, ObsKind};
 use crate::error::{Error, Result};
 use crate::output;
@@ -418,14 +420,14 @@ pub fn run<A: Algorithm>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let text = match outcome {
         Ok(text) => text,
-        Err(error) => error.exit(),
+        Err(error) => exit_with(&error),
     };
     let full_disk = trains
         && matches!(&text, Err(Error::Io { source, .. }) if source.kind() == ErrorKind::StorageFull);
     match text.and_then(|text| output::print(&text)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::stderr_line(format_args!("error: {error}"));
+            output::stderr_line(format_args!("error: {}{error}", process_prefix()));
             if full_disk {
                 output::stderr_line(
                     "once there is room, `--resume RUN` continues from the last checkpoint; with \
@@ -435,6 +437,18 @@ pub fn run<A: Algorithm>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Prints an error of the command line and exits. Of several processes, it names this one.
+fn exit_with(error: &clap::Error) -> ! {
+    let (prefix, text) = (process_prefix(), error.to_string());
+    let is_plain = matches!(output::escaped(&text), Cow::Borrowed(_));
+    if !error.use_stderr() || (prefix.is_empty() && is_plain) {
+        error.exit();
+    }
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    output::stderr_line(format_args!("error: {prefix}{}", text.trim_end()));
+    std::process::exit(error.exit_code())
 }
 
 /// Trains and returns the text of the result.

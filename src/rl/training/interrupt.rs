@@ -21,12 +21,24 @@ fn stop() -> &'static Arc<AtomicBool> {
     STOP.get_or_init(Arc::default)
 }
 
-/// Makes Ctrl-C and SIGTERM set the flag. Calling it again changes nothing.
+/// Makes a write beyond the size limit of files (`ulimit -f`) an error, as in Python: the signal SIGXFSZ
+/// would end the process.
+pub fn ignore_file_size_signal() {
+    #[cfg(unix)]
+    // SAFETY: no handler is installed; the signal is ignored.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+}
+
+/// Makes Ctrl-C and SIGTERM set the flag. Calling it again changes nothing. Writes beyond the
+/// size limit of files become errors.
 ///
 /// # Errors
 /// [`Error::Config`] if the system refuses the handlers.
 pub fn install() -> Result<()> {
     static INSTALLED: OnceLock<std::result::Result<(), String>> = OnceLock::new();
+    ignore_file_size_signal();
     let register = |signal| -> std::io::Result<()> {
         // The order matters: when the first signal decides whether to end the process, the flag
         // must still be unset.
@@ -42,7 +54,7 @@ pub fn install() -> Result<()> {
         .map_err(|problem| Error::Config(format!("cannot listen for Ctrl-C: {problem}")))
 }
 
-/// Returns true if a signal, or [`request`], asked to stop. The first call that returns true prints
+/// Returns true if a signal asked to stop. The first call that returns true prints
 /// a message.
 pub fn requested() -> bool {
     static REPORTED: AtomicBool = AtomicBool::new(false);
@@ -51,9 +63,4 @@ pub fn requested() -> bool {
         output::stderr_line("stopping; interrupt again to leave at once");
     }
     requested
-}
-
-/// Asks to stop, as the first signal does. One thread of a program can stop the others with it.
-pub fn request() {
-    stop().store(true, Ordering::Relaxed);
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use crate::error::{Error, Result};
+use crate::files::{regular, unblocked};
 use crate::rl::files;
 use crate::rl::tensorboard::host;
 
@@ -110,7 +111,9 @@ pub fn is_at(_: &File, path: &Path) -> bool {
 /// Returns the system's errors.
 pub fn open_locked(path: &Path) -> io::Result<Option<File>> {
     loop {
-        let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let mut options = OpenOptions::new();
+        unblocked(options.read(true).append(true).create(true), 0);
+        let file = regular(options.open(path)?)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),

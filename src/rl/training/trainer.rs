@@ -100,9 +100,11 @@ pub struct Trainer<'a, A> {
     pub iteration_steps: u64,
     /// Timestep at which the run ends at the latest.
     end: u64,
-    /// True if an interruption was requested when [`checkpoint_if_due`](Trainer::checkpoint_if_due)
-    /// looked, so that both agree on the end of the run.
+    /// Decision of this iteration whether to stop, which several processes make together. A request
+    /// that comes later counts in the next iteration.
     stop: Option<bool>,
+    /// True once the run has stopped before its end.
+    stopped: bool,
     /// Timestep at which `--resume` continued.
     resumed_at: Option<u64>,
     /// Timestep of the last checkpoint.
@@ -191,6 +193,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             iteration_steps,
             end: args.total_timesteps(),
             stop: None,
+            stopped: false,
             resumed_at: None,
             last_checkpoint: 0,
             window: (Instant::now(), 0),
@@ -296,10 +299,12 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         let stopped = self.stop.take().unwrap_or_else(interrupt::requested);
         let over = self.is_over();
         let dir = self.run.dir.display();
-        if stopped && !over {
-            let advice = match self.checkpoint_frequency() {
-                0 => format!("the events so far are in {dir}"),
-                _ => format!("continue with --resume {dir}"),
+        self.stopped = stopped && !over;
+        if self.stopped {
+            let has_checkpoint = self.checkpoint_frequency() > 0 && self.last_checkpoint > 0;
+            let advice = match has_checkpoint {
+                true => format!("continue with --resume {dir}"),
+                false => format!("the events so far are in {dir}"),
             };
             self.progress.note(&format!("stopped: {advice}"));
         }
@@ -314,13 +319,18 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         !stopped && !over
     }
 
+    /// Sets the decision of this iteration whether to stop, which several processes have made.
+    pub(in crate::rl) fn decide(&mut self, stop: bool) {
+        self.stop = Some(stop);
+    }
+
     /// Writes a checkpoint of the state and the environments if `--checkpoint-frequency` timesteps
     /// have passed since the last one, or if the run ends here.
     ///
     /// # Errors
     /// Returns errors of the environments and of file I/O.
     pub fn checkpoint_if_due<S: Tree<Array>>(&mut self, state: &S, envs: impl Envs) -> Result<()> {
-        let stopped = *self.stop.insert(interrupt::requested());
+        let stopped = *self.stop.get_or_insert_with(interrupt::requested);
         let frequency = self.checkpoint_frequency();
         let passed = self.global_step - self.last_checkpoint;
         if frequency > 0 && passed > 0 && (passed >= frequency || stopped || self.is_over()) {
@@ -479,7 +489,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         let mut summary =
             self.run.summary(&mode, &platform, self.devices, self.global_step, compile_s);
         summary.rank = self.rank;
-        summary.interrupted = interrupt::requested() && !self.is_over();
+        summary.interrupted = self.stopped;
         self.progress = Progress::quiet();
         self.videos.as_mut().into_iter().for_each(TrainingVideos::finish);
         self.track_videos();
@@ -516,7 +526,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     fn evaluate(&mut self, model: &Path) -> Result<Evaluation> {
         let options = self.args.options();
         let mut evaluation = Evaluation::new(options.eval_episodes);
-        if interrupt::requested() {
+        if self.stopped || interrupt::requested() {
             return Ok(evaluation);
         }
         if options.capture_video && self.renders {

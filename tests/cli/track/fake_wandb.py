@@ -38,7 +38,7 @@ class Run:
         if fault == "crash" and self.rows == 3:
             os.kill(os.getpid(), signal.SIGKILL)
         if fault == "error" and self.rows == 3:
-            raise RuntimeError("no space\nleft")
+            raise RuntimeError("no space\nleft\x1b[2J")
         if fault == "slow":
             time.sleep(1)
         shown = {key: {"video": value.path} if isinstance(value, Video) else value for key, value in row.items()}

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use podracer::error::{Error, Result};
+use podracer::rl::read_regular;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -93,7 +94,7 @@ pub fn write(docs: &Path) -> Result<String> {
     let notes_path = folder.join("notes.jsonl");
     let notes = notes(&notes_path, &rows)?;
     let page_path = docs.join("results.md");
-    let mut page = fs::read_to_string(&page_path).map_err(Error::io("cannot read", &page_path))?;
+    let mut page = String::from_utf8_lossy(&read_regular(&page_path)?).into_owned();
     let figures = figures(&rows);
     let blocks = [
         ("results", table(docs, &rows, &notes, &notes_path)?),

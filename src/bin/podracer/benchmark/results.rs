@@ -7,8 +7,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use podracer::error::{Error, Result};
-use podracer::rl::open_locked;
 use podracer::rl::saved::affects_training;
+use podracer::rl::{open_locked, read_regular};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -250,7 +250,7 @@ pub fn line_error(path: &Path, line: usize, problem: impl std::fmt::Display) -> 
 /// [`Error::Io`] if the file cannot be read; [`Error::Argument`] that names file, line and the
 /// expected content.
 pub fn read_lines<T: DeserializeOwned>(path: &Path, expected: &str) -> Result<Vec<(usize, T)>> {
-    let bytes = fs::read(path).map_err(Error::io("cannot read", path))?;
+    let bytes = read_regular(path)?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let line = 1 + error.as_bytes()[..valid].iter().filter(|byte| **byte == b'\n').count();
@@ -366,7 +366,7 @@ impl ResultsFile {
         });
         written.map_err(Error::io("cannot write", &self.path))?;
         // An editor or a checkout may have put another file in its place.
-        match fs::read(&self.path) {
+        match read_regular(&self.path) {
             Ok(text) if text.ends_with(line.as_bytes()) => Ok(()),
             Ok(_) | Err(_) => Err(Error::Config(format!(
                 "{} was replaced while it was written; it lacks the line\n{line}",

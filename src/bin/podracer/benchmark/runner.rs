@@ -13,7 +13,7 @@ use podracer::output;
 use podracer::rl::run::RETURN_WINDOW;
 use podracer::rl::saved::{CHECKPOINT, SavedMetadata};
 use podracer::rl::tensorboard::{Value, read_events};
-use podracer::rl::{Summary, interrupt};
+use podracer::rl::{Summary, interrupt, read_regular};
 
 use super::job::{Job, RunSettings};
 use super::provenance::{Commit, machine};
@@ -96,12 +96,9 @@ pub fn remove_checkpoint(job: &Job, settings: &RunSettings) -> Result<()> {
 /// Adds this program's commit to the file and returns all commits in it; a run that starts anew
 /// starts a new file.
 fn commits(path: &Path, is_new: bool, commit: &Commit) -> Result<Vec<Commit>> {
-    let mut text = match fs::read_to_string(path) {
-        Ok(text) if !is_new => text,
-        Err(error) if !is_new && error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(Error::io("cannot read", path)(error));
-        }
-        _ => String::new(),
+    let mut text = match is_new || !path.exists() {
+        true => String::new(),
+        false => String::from_utf8_lossy(&read_regular(path)?).into_owned(),
     };
     let hash = commit.hash.as_deref().unwrap_or("none");
     let line = format!("{hash} {}\n", if commit.clean { "clean" } else { "changed" });

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use podracer::error::{Error, Result};
-use podracer::rl::{is_at, open_locked};
+use podracer::rl::{is_at, open_locked, read_regular};
 use serde::{Deserialize, Serialize};
 
 use super::Values;
@@ -202,7 +202,7 @@ impl StudyFile {
 
     /// Removes the part of a line that a killed process left at the end.
     fn remove_half_a_line(&mut self) -> Result<()> {
-        let bytes = fs::read(&self.path).map_err(Error::io("cannot read", &self.path))?;
+        let bytes = read_regular(&self.path)?;
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         if whole == bytes.len() || whole == 0 {
             return Ok(());

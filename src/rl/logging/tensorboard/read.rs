@@ -1,6 +1,6 @@
 //! Reader of event files.
 
-use std::io::{self, BufReader, Read, Seek};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use prost::Message;
@@ -69,29 +69,34 @@ pub fn read_events(path: impl AsRef<Path>) -> Result<Vec<Event>> {
     Ok(events)
 }
 
-/// Returns true if the first `length` bytes of a file are whole records, at least one. The contents
-/// of the records are not read.
-pub(super) fn ends_a_record(file: impl Read + Seek, length: u64) -> io::Result<bool> {
+/// Returns the length of the whole records at the start of a file, within its first `length` bytes.
+/// The contents of the records are not read.
+pub(super) fn whole_records(file: impl Read + Seek, length: u64) -> io::Result<u64> {
     let mut file = BufReader::new(file);
+    let length = file.seek(SeekFrom::End(0))?.min(length);
+    file.rewind()?;
     let mut at = 0u64;
     while at < length {
         let mut head = [0; 12];
         match file.read_exact(&mut head) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
             read => read?,
         }
         let (record, checksum) = head.split_at(8);
         if checksum != masked_crc(record).to_le_bytes() {
-            return Ok(false);
+            break;
         }
         // The record and its checksum of four bytes.
         let rest = u64::from_le_bytes(record.try_into().expect("eight bytes")).checked_add(4);
         let end = rest.and_then(|rest| at.checked_add(12)?.checked_add(rest));
-        let (Some(end), Some(Ok(skip))) = (end, rest.map(i64::try_from)) else { return Ok(false) };
+        let (Some(end), Some(Ok(skip))) = (end, rest.map(i64::try_from)) else { break };
+        if end > length {
+            break;
+        }
         file.seek_relative(skip)?;
         at = end;
     }
-    Ok(length > 0 && at == length)
+    Ok(at)
 }
 
 /// Takes the next `length` bytes, which are followed by their checksum. Returns `Some(None)` if the
