@@ -20,12 +20,14 @@ use podracer::error::{Error, Result};
 use podracer::output;
 use podracer::rl::{Summary, interrupt};
 
+pub use docs::thousands;
 use job::{Job, RunSettings};
 use provenance::Commit;
 pub use provenance::machine;
 use results::{Record, ResultsFile, RunRecord};
 
 use super::run_sets;
+use super::runs::Pooling;
 
 // A Slurm job trains and prints its result; it adds no line to a results file.
 #[derive(Debug, Args)]
@@ -73,6 +75,12 @@ pub struct Settings {
     #[arg(long, value_name = "PATH", num_args = 1..=2,
           conflicts_with_all = ["env_ids", "queue", "results", "resume", "slurm", "write_docs", "flags"])]
     compare: Vec<PathBuf>,
+    /// Compare sets in which settings, lengths or seeds of the runs are mixed, and stopped runs
+    #[arg(long, default_value_t = false, requires = "compare")]
+    pool: bool,
+    /// Of runs with the same settings and seed, compare the newest
+    #[arg(long, default_value_t = false, requires = "compare", conflicts_with = "pool")]
+    newest: bool,
     /// Flags for every run, after `--`
     #[arg(last = true)]
     flags: Vec<String>,
@@ -93,12 +101,18 @@ struct Summarized {
     compile_s: f64,
 }
 
+impl Settings {
+    fn pooling(&self) -> Pooling {
+        Pooling { pool: self.pool, newest: self.newest }
+    }
+}
+
 pub fn benchmark(settings: &Settings) -> Result<String> {
     if let Some(folder) = &settings.write_docs {
         return docs::write(folder);
     }
     if !settings.compare.is_empty() {
-        return run_sets::compare(&settings.compare, &settings.algos);
+        return run_sets::compare(&settings.compare, &settings.algos, settings.pooling());
     }
     let mut jobs = match &settings.queue {
         Some(path) => job::read_queue(path, &settings.flags)?,

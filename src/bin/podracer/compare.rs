@@ -9,15 +9,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use plotters::coord::Shift;
-use plotters::prelude::*;
 use podracer::error::{Error, Result};
 use podracer::output;
 use podracer::rl::tensorboard::{Value, read_events};
 
 use super::benchmark::machine;
 use super::benchmark::runner::ends_with_this_process;
-use super::canvas::{self, Chart, Problem};
+use super::picture::{self, Anchor, BLACK, Color, Picture, Rect, Text};
 
 #[derive(Debug, Args)]
 pub struct Settings {
@@ -37,7 +35,7 @@ pub struct Settings {
     /// virtual environment is created once
     #[arg(long)]
     peers: Option<PathBuf>,
-    /// Also draw the table, as an .svg or a .png file
+    /// Also draw the table, as an .svg, a .pdf or a .png file
     #[arg(long)]
     out: Option<PathBuf>,
 }
@@ -206,9 +204,8 @@ impl Cell {
 }
 
 pub fn compare(settings: &Settings) -> Result<String> {
-    if let Some(out) = settings.out.as_ref().filter(|out| !canvas::known(out)) {
-        let problem = format!("--out {}: pictures are written as .svg or .png", out.display());
-        return Err(Error::Argument(problem));
+    if let Some(out) = &settings.out {
+        picture::ensure_known(out)?;
     }
     let known: Vec<&str> = TASKS.iter().map(|task| task.algo).collect();
     if let Some(other) = settings.algos.iter().find(|algo| !known.contains(&algo.as_str())) {
@@ -255,10 +252,7 @@ pub fn compare(settings: &Settings) -> Result<String> {
     }
     let text = table(settings, &rows);
     if let Some(out) = &settings.out {
-        let size = (1000, 90 + 170 * rows.len() as u32);
-        canvas::write(out, size, &Bars(&rows)).map_err(|problem| {
-            Error::Argument(format!("cannot draw {}: {problem}", out.display()))
-        })?;
+        bars(&rows).write(out)?;
     }
     Ok(text)
 }
@@ -482,45 +476,32 @@ fn hardware() -> String {
     format!("{}, {} cores", machine.processor, machine.cores)
 }
 
-/// Bar chart with a group for each row, scaled to the row's fastest way.
-struct Bars<'a>(&'a [(&'a Task, Vec<Cell>)]);
-
-impl Chart for Bars<'_> {
-    fn draw<B: DrawingBackend>(
-        &self,
-        area: &DrawingArea<B, Shift>,
-    ) -> std::result::Result<(), Problem>
-    where
-        B::ErrorType: 'static,
-    {
-        let Bars(rows) = *self;
-        let panels = area.split_evenly((rows.len().max(1), 1));
-        for (panel, (task, cells)) in panels.iter().zip(rows) {
-            let fastest = cells.iter().filter_map(Cell::median).fold(1.0, f64::max);
-            let mut chart = ChartBuilder::on(panel)
-                .caption(task.title, ("sans-serif", 16))
-                .margin(8)
-                .y_label_area_size(170)
-                .build_cartesian_2d(0.0..fastest * 1.15, 0.0..cells.len() as f64)?;
-            for (k, cell) in cells.iter().enumerate() {
-                let y = (cells.len() - 1 - k) as f64;
-                let speed = cell.median().unwrap_or(0.0);
-                let color =
-                    if k < OURS.len() { RGBColor(40, 110, 180) } else { RGBColor(170, 170, 170) };
-                let bar = Rectangle::new([(0.0, y + 0.15), (speed, y + 0.85)], color.filled());
-                chart.draw_series([bar])?;
-                let style = ("sans-serif", 13).into_font();
-                let label =
-                    cell.median().map_or("failed".to_string(), |speed| format!("{speed:.0}"));
-                chart.draw_series([Text::new(
-                    label,
-                    (speed + fastest * 0.01, y + 0.75),
-                    style.clone(),
-                )])?;
-                let at = chart.backend_coord(&(0.0, y + 0.75));
-                area.draw(&Text::new(cell.column, (8, at.1), style))?;
-            }
+/// Returns a bar chart with a group for each row, scaled to the row's fastest way.
+fn bars(rows: &[(&Task, Vec<Cell>)]) -> Picture {
+    const WIDTH: f64 = 960.0;
+    const FONT: f64 = 14.0;
+    const BAR: f64 = 22.0;
+    let bars: usize = rows.iter().map(|(_, cells)| cells.len()).sum();
+    let height = 2.0 * FONT + rows.len() as f64 * 3.0 * FONT + bars as f64 * BAR;
+    let mut picture = Picture::new(WIDTH, height);
+    let (left, room) = (200.0, WIDTH - 300.0);
+    let mut y = 1.5 * FONT;
+    for (task, cells) in rows {
+        picture.text(Text::new(task.title, (left, y), 1.15 * FONT, Anchor::Start), BLACK);
+        y += 0.7 * FONT;
+        let fastest = cells.iter().filter_map(Cell::median).fold(1.0, f64::max);
+        for (k, cell) in cells.iter().enumerate() {
+            let end = left + room * cell.median().unwrap_or(0.0) / fastest;
+            let bar = Rect { left, top: y + 2.0, right: end, bottom: y + BAR - 2.0 };
+            let rgb = if k < OURS.len() { [0, 114, 178] } else { [170, 170, 170] };
+            picture.rectangle(&bar, Color::opaque(rgb));
+            let label = cell.median().map_or("failed".to_string(), |speed| format!("{speed:.0}"));
+            let line = y + BAR / 2.0 + 0.36 * FONT;
+            picture.text(Text::new(label, (end + 6.0, line), FONT, Anchor::Start), BLACK);
+            picture.text(Text::new(cell.column, (left - 8.0, line), FONT, Anchor::End), BLACK);
+            y += BAR;
         }
-        Ok(())
+        y += 2.3 * FONT;
     }
+    picture
 }

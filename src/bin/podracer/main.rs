@@ -2,12 +2,13 @@
 //! what is installed, and lists the environments.
 
 mod benchmark;
-mod canvas;
 mod compare;
 mod eval;
 mod export;
+mod picture;
 mod plot;
 mod run_sets;
+mod runs;
 mod tune;
 
 use std::ffi::OsString;
@@ -58,7 +59,7 @@ enum Command {
     Compare(compare::Settings),
     /// Search hyperparameters of an algorithm by TPE, with trials kept on disk
     Tune(tune::Settings),
-    /// Draw the learning curves of runs, one for each algorithm and environment over its seeds
+    /// Draw the learning curves of runs, over seeds, with a panel for each environment
     Plot(plot::Settings),
     /// Download native parts now instead of at their first use
     Fetch {
@@ -318,6 +319,8 @@ mod tests {
             "eval --run x --episodes 18446744073709551615",
             "tune ppo --env-id CartPole-v1 --search gamma=0,1 --trials 0",
             "plot x --points 0",
+            "plot x --width 5",
+            "plot x --smooth -1",
             "plot x --points 1000000000000",
         ] {
             let words = std::iter::once("podracer").chain(line.split(' '));

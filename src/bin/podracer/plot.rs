@@ -1,361 +1,372 @@
-//! `podracer plot`: learning curves, by steps and by time, and performance profiles.
+//! `podracer plot`: learning curves with a panel for each environment, and performance profiles.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+pub mod axes;
+pub mod bands;
+pub mod figure;
+mod profile;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use plotters::coord::Shift;
-use plotters::prelude::*;
 use podracer::error::{Error, Result};
-use podracer::rl::run::MAX_STEPS;
-use podracer::rl::statistics::{Bootstrap, Scores, aggregate_iqm, score_distributions};
-use podracer::rl::tensorboard::{Event, Value};
 
-use super::canvas::{self, Chart, Problem};
-use super::run_sets::{self, env_and_experiment, final_score};
+use super::picture;
+use super::runs::{self, Group, Pooling, Run};
+use axes::{Axis, Curve, Panel, Scale, Style};
+use bands::{Band, Measure, Spread, Statistic, band, smoothed};
+use figure::{Figure, Place};
 
 #[derive(Debug, Args)]
 pub struct Settings {
-    /// Folders of runs
+    /// Run folders, folders of run folders, results files (.jsonl), or tables of runs (.csv)
     #[arg(required = true)]
     runs: Vec<PathBuf>,
-    /// Image to write, an .svg or a .png file
+    /// Figure to write: .svg, .pdf or .png
     #[arg(long, default_value = "curves.svg")]
     out: PathBuf,
     /// Tag of the scalar to draw
-    #[arg(long, default_value = "charts/episodic_return")]
+    #[arg(long, default_value = runs::RETURNS)]
     tag: String,
-    /// Number of points of each curve; each is the mean of the values logged since the one before
-    #[arg(long, default_value_t = 100)]
-    points: usize,
-    /// Statistic over the runs: line and band of each curve
+    /// Algorithms to draw, separated by commas; all if none is named
+    #[arg(long, value_delimiter = ',')]
+    algos: Vec<String>,
+    /// Environments to draw, separated by commas; all if none is named
+    #[arg(long, value_delimiter = ',')]
+    env_ids: Vec<String>,
+    /// Horizontal axis
+    #[arg(long, value_enum, default_value_t = X::Steps)]
+    x: X,
+    /// A panel for each of these
+    #[arg(long, value_enum, default_value_t = Facet::Env)]
+    facet: Facet,
+    /// Line of each curve, over its runs
     #[arg(long, value_enum, default_value_t = Statistic::Mean)]
     statistic: Statistic,
-    /// Draw performance profiles in place of curves: the fraction of the runs of each algorithm whose
-    /// score, the mean of the last 100 values of the tag, is above a threshold; of Atari games, the
-    /// human-normalized score
+    /// Band around the line [default: std of a mean, ci95 of an IQM]
+    #[arg(long, value_enum)]
+    band: Option<Spread>,
+    /// Mean of this many logged values; below 1, TensorBoard's smoothing weight
+    #[arg(long, default_value_t = 0.0)]
+    smooth: f64,
+    /// Points of each curve; each is the mean of the values logged since the one before
+    #[arg(long, default_value_t = 100)]
+    points: usize,
+    /// Pool runs of different settings and lengths, stopped runs, and runs of one seed
+    #[arg(long, default_value_t = false)]
+    pool: bool,
+    /// Of runs with the same settings and seed, take the newest
+    #[arg(long, default_value_t = false, conflicts_with = "pool")]
+    newest: bool,
+    /// Draw performance profiles: the fraction of runs with a score above each threshold
     #[arg(long, default_value_t = false)]
     profile: bool,
+    #[command(flatten)]
+    look: Look,
 }
 
-/// Statistic over runs.
+/// Flags of the figure's look.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Figure")]
+pub struct Look {
+    /// Title above the panels
+    #[arg(long)]
+    title: Option<String>,
+    /// Label of the horizontal axis
+    #[arg(long)]
+    xlabel: Option<String>,
+    /// Label of the vertical axis
+    #[arg(long)]
+    ylabel: Option<String>,
+    /// Limits of the horizontal axis; one of them may be left out, as in `0,`
+    #[arg(long, value_name = "LOW,HIGH", allow_hyphen_values = true)]
+    xlim: Option<Limits>,
+    /// Limits of the vertical axis
+    #[arg(long, value_name = "LOW,HIGH", allow_hyphen_values = true)]
+    ylim: Option<Limits>,
+    /// Scale of the horizontal axis
+    #[arg(long, value_enum, default_value_t = Scale::Linear)]
+    xscale: Scale,
+    /// Scale of the vertical axis
+    #[arg(long, value_enum, default_value_t = Scale::Linear)]
+    yscale: Scale,
+    /// Place of the legend
+    #[arg(long, value_enum, default_value_t = Place::Auto)]
+    legend: Place,
+    /// Width in pixels of 1/96 inch [default: 480 with one panel, 960 with more]
+    #[arg(long)]
+    width: Option<u32>,
+    /// Panels in a row [default: as many as fit]
+    #[arg(long)]
+    columns: Option<usize>,
+    /// Size of letters in pixels
+    #[arg(long, default_value_t = 14.0)]
+    font_size: f64,
+}
+
+impl Default for Look {
+    fn default() -> Look {
+        Look {
+            title: None,
+            xlabel: None,
+            ylabel: None,
+            xlim: None,
+            ylim: None,
+            xscale: Scale::Linear,
+            yscale: Scale::Linear,
+            legend: Place::Auto,
+            width: None,
+            columns: None,
+            font_size: 14.0,
+        }
+    }
+}
+
+/// Quantity of the horizontal axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Statistic {
-    /// Mean and standard deviation
-    Mean,
-    /// Interquartile mean and its 95% bootstrap interval
-    Iqm,
+enum X {
+    /// Timesteps
+    Steps,
+    /// Hours of training, without compilation
+    Hours,
+    /// Iterations of algorithms with rollouts, gradient steps of others
+    Updates,
 }
 
-/// Resamples of each interval that is drawn; rliable's number for profiles.
-const RESAMPLES: Bootstrap = Bootstrap { reps: 2000, confidence_interval_size: 0.95, seed: 1 };
+/// Property of runs that have a panel of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Facet {
+    /// Environments
+    Env,
+    /// Algorithms with their settings
+    #[value(alias = "algorithm")]
+    Algo,
+    /// One panel for all
+    None,
+}
 
-/// Longest run that is drawn, in hours: a century.
-const MAX_HOURS: f64 = 876_600.0;
-
-/// Line with a band around it.
-pub type Band = Vec<Point>;
-
-/// Point of a [`Band`].
+/// Limits of an axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Point {
-    pub x: f64,
-    pub y: f64,
-    /// Lower limit of the band.
-    pub low: f64,
-    /// Upper limit of the band.
-    pub high: f64,
+struct Limits {
+    low: Option<f64>,
+    high: Option<f64>,
 }
 
-impl Point {
-    /// Returns the mean and standard deviation of values.
-    pub fn of_mean(x: f64, values: &[f64]) -> Point {
-        let (y, std) = super::mean_and_std(values);
-        Point { x, y, low: y - std, high: y + std }
-    }
+impl FromStr for Limits {
+    type Err = String;
 
-    /// Returns the interquartile mean and its interval; none for values that are not finite.
-    fn of_iqm(x: f64, values: &[f64]) -> Option<Point> {
-        let scores = Scores::new(vec![values.to_vec()]).ok()?;
-        let interval = RESAMPLES.interval(&scores, aggregate_iqm);
-        Some(Point { x, y: aggregate_iqm(&scores), low: interval.low, high: interval.high })
+    fn from_str(text: &str) -> std::result::Result<Limits, String> {
+        let number = |text: &str| match text.trim() {
+            "" => Some(None),
+            text => text.parse().ok().filter(|x: &f64| x.is_finite()).map(Some),
+        };
+        let limits = text
+            .split_once(',')
+            .and_then(|(low, high)| Some(Limits { low: number(low)?, high: number(high)? }));
+        let ordered = |limits: &Limits| limits.low.zip(limits.high).is_none_or(|(a, b)| a < b);
+        limits.filter(ordered).ok_or("expected LOW,HIGH, as in `-200,0` or `0,`".to_string())
     }
 }
 
-/// Values that one run logged under the tag: step, hours since its start, value.
-type Curve = Vec<(f64, f64, f64)>;
+impl Limits {
+    fn of(limits: Option<Limits>, low: f64, high: f64) -> (f64, f64) {
+        limits.map_or((low, high), |own| (own.low.unwrap_or(low), own.high.unwrap_or(high)))
+    }
+}
 
 pub fn plot(settings: &Settings) -> Result<String> {
-    if !canvas::known(&settings.out) {
-        return Err(Error::Argument(format!(
-            "--out {}: pictures are written as .svg or .png",
-            settings.out.display()
-        )));
-    }
-    if settings.points == 0 {
-        return Err(Error::Argument("--points 0: must be at least 1".into()));
-    }
-    if settings.profile {
-        return plot_profiles(settings);
-    }
-    // One color for each algorithm and environment, shared by all seeds.
-    let mut groups: BTreeMap<String, Vec<Curve>> = BTreeMap::new();
-    for run in &settings.runs {
-        let curve = read(run, &settings.tag)?;
-        groups.entry(group_of(run)).or_default().push(curve);
-    }
-    let groups: Vec<(String, Vec<Curve>)> =
-        groups.into_iter().map(|(name, runs)| (format!("{name} ({})", runs.len()), runs)).collect();
-    let curves = Curves { settings, groups: &groups };
-    draw(&settings.out, (1100, 420), &curves)
+    picture::ensure_known(&settings.out)?;
+    let measure = measure(settings)?;
+    let groups = groups(settings)?;
+    let figure = match settings.profile {
+        true => profile::figure(&groups, settings)?,
+        false => curves(&groups, settings, measure)?,
+    };
+    figure.picture().write(&settings.out)?;
+    Ok(format!("{}\n", settings.out.display()))
 }
 
-/// Writes the picture and returns its path as a line.
-fn draw(out: &Path, size: (u32, u32), chart: &impl Chart) -> Result<String> {
-    canvas::write(out, size, chart)
-        .map_err(|problem| Error::Argument(format!("cannot draw {}: {problem}", out.display())))?;
-    Ok(format!("{}\n", out.display()))
-}
-
-/// Returns `{env_id}__{exp_name}` of `{env_id}__{exp_name}__{seed}__{seconds}`, with spaces for
-/// `__`.
-fn group_of(run: &Path) -> String {
-    let name = run.file_name().unwrap_or(run.as_os_str()).to_string_lossy();
-    name.rsplitn(3, "__").nth(2).map_or(name.to_string(), |group| group.replace("__", " "))
-}
-
-fn read(run: &Path, tag: &str) -> Result<Curve> {
-    let events = run_sets::events_of(run)?;
-    let curve = curve_of(&events, tag);
-    if curve.is_empty() {
-        let problem = format!("{} has no {tag}: nothing was logged of it", run.display());
-        return Err(Error::Argument(problem));
+fn measure(settings: &Settings) -> Result<Measure> {
+    let statistic = settings.statistic;
+    let usual = match statistic {
+        Statistic::Mean => Spread::Std,
+        Statistic::Iqm => Spread::Ci95,
+    };
+    let spread = settings.band.unwrap_or(usual);
+    match (statistic, spread) {
+        (Statistic::Iqm, Spread::Std) => Err(Error::Argument(
+            "--band std: a standard deviation is around a mean; expected ci95, range or none with \
+             --statistic iqm"
+                .into(),
+        )),
+        _ => Ok(Measure { statistic, spread }),
     }
-    Ok(curve)
 }
 
-/// Returns the points of a tag. Points that no run can have logged are left out: axes cannot be
-/// drawn to them.
-fn curve_of(events: &[Event], tag: &str) -> Curve {
-    let start = events.iter().map(|event| event.wall_time).filter(|time| time.is_finite());
-    let start = start.fold(f64::INFINITY, f64::min);
-    events
-        .iter()
-        .filter_map(|event| match &event.value {
-            Value::Scalar { tag: own, value } if own == tag && value.is_finite() => {
-                Some((event.step as f64, (event.wall_time - start) / 3600.0, f64::from(*value)))
+/// Reads the runs that the flags choose.
+fn groups(settings: &Settings) -> Result<Vec<Group>> {
+    let mut all: Vec<Run> = Vec::new();
+    for path in &settings.runs {
+        for run in runs::read(path, &settings.tag)? {
+            // A folder and a run in it may both be named.
+            let is_known = |other: &Run| other.source == run.source && other.curve == run.curve;
+            if !all.iter().any(is_known) {
+                all.push(run);
             }
-            _ => None,
-        })
-        .filter(|(step, hours, _)| *step <= MAX_STEPS as f64 && (0.0..=MAX_HOURS).contains(hours))
-        .collect()
-}
-
-/// Returns a statistic over runs at `points` positions from 0 to `end`.
-fn band(runs: &[Vec<(f64, f64)>], end: f64, points: usize, statistic: Statistic) -> Band {
-    let mut band = Vec::new();
-    for k in 0..points {
-        let (from, to) = (end * k as f64 / points as f64, end * (k + 1) as f64 / points as f64);
-        let of_run = |run: &Vec<(f64, f64)>| {
-            let inside = |x: f64| (x > from || k == 0) && x <= to;
-            let own = run.iter().filter(|(x, _)| inside(*x)).map(|(_, y)| *y);
-            let values: Vec<f64> = own.collect();
-            (!values.is_empty()).then(|| super::mean_and_std(&values).0)
-        };
-        let means: Vec<f64> = runs.iter().filter_map(of_run).collect();
-        match statistic {
-            _ if means.is_empty() => {}
-            Statistic::Mean => band.push(Point::of_mean(to, &means)),
-            Statistic::Iqm => band.extend(Point::of_iqm(to, &means)),
         }
     }
-    band
+    let names = |name: fn(&Run) -> &String| -> BTreeSet<String> {
+        all.iter().map(|run| name(run).clone()).collect()
+    };
+    let (algos, env_ids) = (names(|run| &run.algorithm), names(|run| &run.env_id));
+    for (flag, chosen, known) in
+        [("--algos", &settings.algos, &algos), ("--env-ids", &settings.env_ids, &env_ids)]
+    {
+        if let Some(other) = chosen.iter().find(|name| !known.contains(*name)) {
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            let problem = format!("{flag} {other}: the runs are of {}", known.join(", "));
+            return Err(Error::Argument(problem));
+        }
+    }
+    let is_chosen = |chosen: &[String], name: &String| chosen.is_empty() || chosen.contains(name);
+    all.retain(|run| {
+        is_chosen(&settings.algos, &run.algorithm) && is_chosen(&settings.env_ids, &run.env_id)
+    });
+    if !settings.profile {
+        all.retain(|run| !run.curve.is_empty());
+    }
+    if all.is_empty() {
+        return Err(Error::Argument("none of the runs has a curve".into()));
+    }
+    runs::grouped(all, Pooling { pool: settings.pool, newest: settings.newest })
 }
 
-/// Draws the performance profile of each algorithm over its environments.
-fn plot_profiles(settings: &Settings) -> Result<String> {
-    let mut sets: BTreeMap<String, BTreeMap<String, Vec<f64>>> = BTreeMap::new();
-    for run in &settings.runs {
-        let Some((env_id, algorithm)) = env_and_experiment(run) else {
-            return Err(Error::Argument(format!(
-                "{}: expected the folder of a run, named ENV_ID__EXP_NAME__SEED__TIME",
-                run.display()
-            )));
+/// Returns the values of a run by the quantity of the horizontal axis.
+fn series(run: &Run, settings: &Settings) -> Result<Vec<(f64, f64)>> {
+    let lacks =
+        |what: &str| Error::Argument(format!("--x {what}: {} does not have {what}", run.source));
+    let value = |sample: &runs::Sample| {
+        let x = match settings.x {
+            X::Steps => sample.step,
+            X::Hours => sample.hours.ok_or_else(|| lacks("hours"))?,
+            X::Updates => run.updates(sample.step).ok_or_else(|| lacks("updates"))?,
         };
-        let values: Vec<f64> = read(run, &settings.tag)?.iter().map(|point| point.2).collect();
-        let scores = sets.entry(algorithm).or_default().entry(env_id).or_default();
-        scores.extend(final_score(&values));
+        Ok((x, sample.value))
+    };
+    let mut values: Vec<(f64, f64)> = run.curve.iter().map(value).collect::<Result<_>>()?;
+    values.sort_by(|a, b| a.0.total_cmp(&b.0));
+    smoothed(&mut values, settings.smooth);
+    Ok(values)
+}
+
+fn curves(groups: &[Group], settings: &Settings, measure: Measure) -> Result<Figure> {
+    let mut panels: BTreeMap<String, Vec<NamedBand>> = BTreeMap::new();
+    for group in groups {
+        let values: Result<Vec<_>> = group.runs.iter().map(|run| series(run, settings)).collect();
+        let (title, name) = match settings.facet {
+            Facet::Env => (group.env_id.clone(), group.name.clone()),
+            Facet::Algo => (group.name.clone(), group.env_id.clone()),
+            Facet::None => (String::new(), format!("{} {}", group.env_id, group.name)),
+        };
+        let band = band(&values?, settings.points, measure);
+        let runs = group.runs.len();
+        panels.entry(title).or_default().push(NamedBand { name, runs, band });
     }
-    let mut env_ids: Vec<&String> = sets.values().flat_map(BTreeMap::keys).collect();
-    env_ids.sort();
-    env_ids.dedup();
-    let normalized: Option<BTreeMap<&String, Scores>> = sets
+    let quantity = settings.tag.rsplit('/').next().unwrap_or_default().replace('_', " ");
+    let x_label = match settings.x {
+        X::Steps => "timesteps",
+        X::Hours => "hours of training",
+        X::Updates => "updates",
+    };
+    let noun = if settings.pool { "run" } else { "seed" };
+    Ok(figure(panels, (x_label, &quantity), &measure.in_words(), noun, &settings.look))
+}
+
+/// Curve of a panel with its name in the legend and its number of runs.
+#[derive(Debug, Clone)]
+pub struct NamedBand {
+    pub name: String,
+    pub runs: usize,
+    pub band: Band,
+}
+
+/// Makes the figure of panels by their titles, with labels of the axes. Curves of one name have one
+/// look in all panels; `noun` is what a curve is made of, and `measure` names its line and band.
+pub fn figure(
+    panels: BTreeMap<String, Vec<NamedBand>>,
+    labels: (&str, &str),
+    measure: &str,
+    noun: &str,
+    look: &Look,
+) -> Figure {
+    let mut counts: BTreeMap<&String, Vec<usize>> = BTreeMap::new();
+    for curve in panels.values().flatten() {
+        counts.entry(&curve.name).or_default().push(curve.runs);
+    }
+    let names: Vec<&String> = counts.keys().copied().collect();
+    let style = |name: &String| Style::of(names.iter().position(|own| *own == name).unwrap_or(0));
+    let mut legend: Vec<figure::Entry> = counts
         .iter()
-        .map(|(name, scores)| Some((name, run_sets::human_normalized(scores)?)))
+        .map(|(name, counts)| (Some(style(name)), format!("{name} ({})", counted(counts, noun))))
         .collect();
-    let (label, sets) = match (normalized, &env_ids[..]) {
-        (Some(normalized), _) => ("human-normalized score", normalized),
-        (None, [_]) => {
-            let of_set = |(name, scores): (_, &BTreeMap<String, Vec<f64>>)| {
-                Ok((name, Scores::new(scores.values().cloned().collect())?))
-            };
-            ("score", sets.iter().map(of_set).collect::<Result<_>>()?)
-        }
-        (None, _) => {
-            let names: Vec<&str> = env_ids.iter().map(|env_id| env_id.as_str()).collect();
-            return Err(Error::Argument(format!(
-                "--profile: scores of {} have no common scale; expected the runs of one \
-                 environment, or of Atari games with human scores",
-                names.join(", ")
-            )));
+    legend.push((None, measure.to_string()));
+    let panel = |(title, curves): (&String, &Vec<NamedBand>)| {
+        let points = || curves.iter().flat_map(|curve| &curve.band);
+        let lowest = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
+        let highest =
+            |values: &mut dyn Iterator<Item = f64>| values.fold(f64::NEG_INFINITY, f64::max);
+        let start = lowest(&mut points().map(|point| point.x));
+        let start = if look.xscale == Scale::Log || start < 0.0 { start } else { 0.0 };
+        let (left, right) =
+            Limits::of(look.xlim, start, highest(&mut points().map(|point| point.x)));
+        let positive = |y: &f64| look.yscale == Scale::Linear || *y > 0.0;
+        let low = lowest(&mut points().flat_map(|point| [point.low, point.y]).filter(positive));
+        let high = highest(&mut points().map(|point| point.high));
+        let y = Axis::new(look.yscale, low, high).with_margin(0.05);
+        let (bottom, top) = Limits::of(look.ylim, y.low(), y.high());
+        let curve =
+            |curve: &NamedBand| Curve { style: style(&curve.name), band: curve.band.clone() };
+        Panel {
+            title: Some(title.clone()).filter(|title| !title.is_empty()),
+            x: Axis::new(look.xscale, left, right),
+            y: Axis::new(look.yscale, bottom, top),
+            curves: curves.iter().map(curve).collect(),
         }
     };
-    let profiles = Profiles { label, bands: profiles(&sets, settings.points) };
-    draw(&settings.out, (640, 420), &profiles)
-}
-
-/// Returns the profile of each set at `points` thresholds from the lowest to the highest score.
-fn profiles(sets: &BTreeMap<&String, Scores>, points: usize) -> Vec<(String, Band)> {
-    let all = || sets.values().flat_map(|scores| scores.tasks().iter().flatten().copied());
-    let low = all().fold(f64::INFINITY, f64::min);
-    let high = all().fold(f64::NEG_INFINITY, f64::max);
-    let count = points.max(2) - 1;
-    let taus: Vec<f64> =
-        (0..=count).map(|k| low + (high - low) * k as f64 / count as f64).collect();
-    let band =
-        |(name, scores): (&&String, &Scores)| {
-            let profile = |scores: &Scores| score_distributions(scores, &taus);
-            let intervals = RESAMPLES.intervals(scores, profile);
-            let point = |((x, y), interval): ((&f64, f64), podracer::rl::statistics::Interval)| {
-                Point { x: *x, y, low: interval.low, high: interval.high }
-            };
-            let band = taus.iter().zip(profile(scores)).zip(intervals).map(point).collect();
-            let runs: usize = scores.tasks().iter().map(Vec::len).sum();
-            (format!("{name} ({runs})"), band)
-        };
-    sets.iter().map(band).collect()
-}
-
-/// Chart of performance profiles.
-struct Profiles {
-    label: &'static str,
-    bands: Vec<(String, Band)>,
-}
-
-impl Chart for Profiles {
-    fn draw<B: DrawingBackend>(
-        &self,
-        area: &DrawingArea<B, Shift>,
-    ) -> std::result::Result<(), Problem>
-    where
-        B::ErrorType: 'static,
-    {
-        let start = self.bands.iter().flat_map(|(_, band)| band).map(|point| point.x);
-        let start = start.fold(f64::INFINITY, f64::min);
-        draw_panel(area, (start, self.label), "fraction of runs above", &self.bands)
+    Figure {
+        panels: panels.iter().map(panel).collect(),
+        title: look.title.clone(),
+        x_label: look.xlabel.clone().unwrap_or(labels.0.to_string()),
+        y_label: look.ylabel.clone().unwrap_or(labels.1.to_string()),
+        legend,
+        place: look.legend,
+        width: look.width.map(f64::from),
+        columns: look.columns,
+        font_size: look.font_size,
     }
 }
 
-/// Chart of a statistic of each group, by steps and by time.
-struct Curves<'a> {
-    settings: &'a Settings,
-    groups: &'a [(String, Vec<Curve>)],
-}
-
-impl Chart for Curves<'_> {
-    fn draw<B: DrawingBackend>(
-        &self,
-        area: &DrawingArea<B, Shift>,
-    ) -> std::result::Result<(), Problem>
-    where
-        B::ErrorType: 'static,
-    {
-        let Curves { settings, groups } = *self;
-        let panels = area.split_evenly((1, 2));
-        let quantity = settings.tag.rsplit('/').next().unwrap_or_default();
-        for (k, (panel, label)) in panels.iter().zip(["timesteps", "hours"]).enumerate() {
-            let place = |point: &(f64, f64, f64)| if k == 0 { point.0 } else { point.1 };
-            let bands = groups.iter().map(|(name, runs)| {
-                let runs: Vec<Vec<(f64, f64)>> =
-                    runs.iter().map(|run| run.iter().map(|p| (place(p), p.2)).collect()).collect();
-                let end = runs.iter().flatten().map(|(x, _)| *x).fold(0.0, f64::max);
-                (name.clone(), band(&runs, end, settings.points, settings.statistic))
-            });
-            draw_panel(panel, (0.0, label), quantity, &bands.collect::<Vec<_>>())?;
-        }
-        Ok(())
-    }
-}
-
-/// Draws the lines and bands of named groups with axes and a legend. `(start, label)` is the axis of x.
-pub fn draw_panel<B: DrawingBackend>(
-    panel: &DrawingArea<B, Shift>,
-    (start, label): (f64, &str),
-    quantity: &str,
-    bands: &[(String, Band)],
-) -> std::result::Result<(), Problem>
-where
-    B::ErrorType: 'static,
-{
-    let all = || bands.iter().flat_map(|(_, band)| band);
-    let end = all().map(|point| point.x).fold(start, f64::max).max(start + 1e-6);
-    let low = all().map(|point| point.low).fold(f64::INFINITY, f64::min);
-    let high = all().map(|point| point.high).fold(f64::NEG_INFINITY, f64::max);
-    let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
-    // The margin is wide enough to be seen with axis labels of many digits.
-    let margin = ((high - low) * 0.05).max(high.abs().max(low.abs()) * 1e-6).max(1e-6);
-    let mut chart = ChartBuilder::on(panel)
-        .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(56)
-        .build_cartesian_2d(start..end, low - margin..high + margin)?;
-    chart
-        .configure_mesh()
-        .light_line_style(TRANSPARENT)
-        .x_desc(label)
-        .y_desc(quantity)
-        .x_label_formatter(&|x| short(*x))
-        .draw()?;
-    for (k, (name, band)) in bands.iter().enumerate() {
-        let color = Palette99::pick(k).to_rgba();
-        let upper = band.iter().map(|point| (point.x, point.high));
-        let lower = band.iter().rev().map(|point| (point.x, point.low));
-        let outline: Vec<(f64, f64)> = upper.chain(lower).collect();
-        chart.draw_series([Polygon::new(outline, color.mix(0.2).filled())])?;
-        let line = band.iter().map(|point| (point.x, point.y));
-        chart
-            .draw_series(LineSeries::new(line, color.stroke_width(2)))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::LowerRight)
-        // In this size a letter is laid out as wide as those of a .png.
-        .label_font(("sans-serif", 16))
-        .background_style(WHITE.mix(0.8))
-        .draw()?;
-    Ok(())
-}
-
-/// Formats `2000000` as `2M`.
-fn short(x: f64) -> String {
-    match x {
-        x if x >= 1e6 => format!("{}M", x / 1e6),
-        x if x >= 1e4 => format!("{}k", x / 1e3),
-        // Ticks are sums of steps: 0.1 + 0.2 is shown as 0.3.
-        x => format!("{}", (x * 1e6).round() / 1e6),
+/// Returns numbers of runs in words.
+fn counted(counts: &[usize], noun: &str) -> String {
+    let (low, high) = (counts.iter().min().unwrap_or(&0), counts.iter().max().unwrap_or(&0));
+    match (low, high) {
+        (1, 1) => format!("1 {noun}"),
+        (low, high) if low == high => format!("{high} {noun}s"),
+        (low, high) => format!("{low} to {high} {noun}s"),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use podracer::rl::run::MAX_STEPS;
+    use podracer::rl::tensorboard::{Event, Value};
+
     use super::*;
 
     /// Event files may come from other programs: values that cannot be drawn are left out.
     #[test]
     fn events_that_no_run_logs_are_not_drawn() {
-        let folder = tempfile::tempdir().unwrap();
         let extremes = [f64::NAN, f64::INFINITY, -1e300, 1e300, 0.0, 1e9, 1e9 + 3600.0];
         let mut events = Vec::new();
         for wall_time in extremes {
@@ -366,21 +377,49 @@ mod tests {
                 }
             }
         }
+        let folder = tempfile::tempdir().unwrap();
         for events in [&events[..], &events[24..30], &events[96..120], &events[144..145]] {
-            let curve = curve_of(events, "x");
-            assert!(curve.iter().all(|(x, y, z)| (x + y + z).is_finite()));
-            let out = folder.path().join("curves.svg");
-            let settings = Settings {
-                runs: vec![],
-                out,
-                tag: "x".into(),
-                points: 100,
-                statistic: Statistic::Mean,
-                profile: false,
-            };
-            let groups = [("a".to_string(), vec![curve])];
-            let curves = Curves { settings: &settings, groups: &groups };
-            canvas::write(&settings.out, (1100, 420), &curves).unwrap();
+            let run = runs::of_events(folder.path(), events, "x").unwrap();
+            for values in [
+                run.curve.iter().map(|x| (x.step, x.value)).collect::<Vec<_>>(),
+                run.curve.iter().map(|x| (x.hours.unwrap(), x.value)).collect(),
+            ] {
+                assert!(values.iter().all(|(x, y)| (x + y).is_finite()), "{values:?}");
+                let band = band(&[values], 100, Measure::MEAN);
+                let curve = NamedBand { name: "a".into(), runs: 1, band };
+                let panels = [("x".to_string(), vec![curve])].into();
+                let figure = figure(panels, ("x", "y"), "mean", "seed", &Look::default());
+                for name in ["a.svg", "a.pdf", "a.png"] {
+                    figure.picture().write(&folder.path().join(name)).unwrap();
+                }
+            }
         }
+    }
+
+    #[test]
+    fn limits_are_two_numbers_of_which_one_may_be_left_out() {
+        let limits = |low, high| Ok(Limits { low, high });
+        assert_eq!("-200,0".parse(), limits(Some(-200.0), Some(0.0)));
+        assert_eq!("0,".parse(), limits(Some(0.0), None));
+        for text in ["1", "2,1", "a,b", "nan,1", "1,inf"] {
+            assert!(text.parse::<Limits>().unwrap_err().contains("LOW,HIGH"), "{text}");
+        }
+    }
+
+    #[test]
+    fn curves_of_one_name_have_one_look_in_all_panels() {
+        let curve = |name: &str, runs| {
+            let band = vec![bands::Point { x: 1.0, y: 1.0, low: 0.0, high: 2.0 }];
+            NamedBand { name: name.into(), runs, band }
+        };
+        let panels = BTreeMap::from([
+            ("A".to_string(), vec![curve("dqn", 1), curve("ppo", 3)]),
+            ("B".to_string(), vec![curve("ppo", 5)]),
+        ]);
+        let figure = figure(panels, ("x", "y"), "mean", "seed", &Look::default());
+        assert_eq!(figure.panels[0].curves[1].style, figure.panels[1].curves[0].style);
+        assert_ne!(figure.panels[0].curves[0].style, figure.panels[0].curves[1].style);
+        let names: Vec<&str> = figure.legend.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(names, ["dqn (1 seed)", "ppo (3 to 5 seeds)", "mean"]);
     }
 }

@@ -3,23 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use podracer::error::{Error, Result};
-use podracer::rl::run::RETURN_WINDOW;
 use podracer::rl::statistics::{
     Bootstrap, Interval, Scores, aggregate_iqm, aggregate_mean, aggregate_median,
     aggregate_optimality_gap, human_normalized_score, probability_of_improvement,
 };
-use podracer::rl::tensorboard::{Event, Value, read_events};
-use serde_json::Map;
 
-use super::benchmark::results::{self, Record};
 use super::mean_and_std;
-
-/// Tag of the returns in event files.
-const RETURNS: &str = "charts/episodic_return";
+use super::runs::{self, Pooling};
 
 /// Scores of the runs of one algorithm with the same flags.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -33,126 +26,29 @@ pub struct RunSet {
 /// Sets of runs by name: the algorithm with its flags.
 pub type RunSets = BTreeMap<String, RunSet>;
 
-/// Returns the score of a run: the mean of the last values, as many as a run's mean return has.
-pub fn final_score(values: &[f64]) -> Option<f64> {
-    let last = &values[values.len().saturating_sub(RETURN_WINDOW)..];
-    (!last.is_empty()).then(|| mean_and_std(last).0)
-}
-
-/// Returns the events of a run folder.
+/// Reads the sets of a results file, or of all run folders in a folder.
 ///
 /// # Errors
-/// [`Error::Io`] if the folder or a file cannot be read.
-pub fn events_of(run: &Path) -> Result<Vec<Event>> {
-    let mut events = Vec::new();
-    for file in fs::read_dir(run).map_err(Error::io("cannot read", run))? {
-        let file = file.map_err(Error::io("cannot read", run))?.path();
-        if file.file_name().is_some_and(|x| x.to_string_lossy().starts_with("events.")) {
-            events.extend(read_events(&file)?);
-        }
+/// Returns the errors of [`runs::read`] and [`runs::grouped`], and [`Error::Argument`] without a run
+/// that has a score.
+pub fn read(path: &Path, pooling: Pooling) -> Result<RunSets> {
+    let mut sets = RunSets::new();
+    let mut all = runs::read(path, runs::RETURNS)?;
+    all.retain(|run| run.score.is_some());
+    all.iter_mut().for_each(|run| run.algorithm = run.with_flags());
+    for group in runs::grouped(all, pooling)? {
+        let set = sets.entry(group.name).or_default();
+        let steps = group.runs.iter().map(|run| run.total_timesteps.unwrap_or(run.steps));
+        set.steps.insert(group.env_id.clone(), steps.collect());
+        set.scores.insert(group.env_id, group.runs.iter().filter_map(|run| run.score).collect());
     }
-    Ok(events)
-}
-
-/// Splits the name of a run folder, `{env_id}__{exp_name}__{seed}__{seconds}`, into the environment
-/// and the experiment.
-pub fn env_and_experiment(run: &Path) -> Option<(String, String)> {
-    let name = run.file_name()?.to_string_lossy();
-    let mut parts = name.rsplitn(4, "__").skip(2);
-    let (experiment, env_id) = (parts.next()?, parts.next()?);
-    // An id such as MinAtar/Breakout-v1 has a folder of its own.
-    let family = run.parent().and_then(Path::file_name).map(|x| x.to_string_lossy());
-    let family = family.filter(|family| {
-        podracer::envs::list_envs().iter().any(|id| *id == format!("{family}/{env_id}"))
-    });
-    let env_id = family.map_or(env_id.to_string(), |family| format!("{family}/{env_id}"));
-    Some((env_id, experiment.to_string()))
-}
-
-/// Reads a results file, or all run folders in a folder.
-///
-/// # Errors
-/// Returns the errors of the files, and [`Error::Argument`] without a run that has a score.
-pub fn read(path: &Path) -> Result<RunSets> {
-    let sets = if path.is_dir() { of_folder(path)? } else { of_results(path)? };
     match sets.is_empty() {
         false => Ok(sets),
         true => Err(Error::Argument(format!(
-            "{}: no run with the return of an episode; expected a results file of `podracer \
-             benchmark --results`, or a folder of run folders",
+            "{}: no run with the return of an episode",
             path.display()
         ))),
     }
-}
-
-fn of_results(path: &Path) -> Result<RunSets> {
-    let mut sets = RunSets::new();
-    for record in results::read(path)? {
-        let (algorithm, env_id, flags, steps, scores) = match record {
-            Record::Run(run) => {
-                let (steps, score) = (run.total_timesteps(), run.mean_return);
-                (run.algorithm, run.env_id, run.flags, steps, score.into_iter().collect())
-            }
-            Record::Summary(own) if own.program.is_none() && own.metric.is_none() => {
-                (own.algorithm, own.env_id, own.flags, own.total_timesteps, own.returns)
-            }
-            Record::Summary(_) => continue,
-        };
-        add(&mut sets, set_name(&algorithm, &flags), env_id, Some(steps), scores);
-    }
-    Ok(sets)
-}
-
-/// Returns an algorithm with its flags as words of a command line.
-fn set_name(algorithm: &str, flags: &Map<String, serde_json::Value>) -> String {
-    let words = results::flag_words(flags);
-    std::iter::once(algorithm.to_string()).chain(words).collect::<Vec<_>>().join(" ")
-}
-
-fn of_folder(folder: &Path) -> Result<RunSets> {
-    let mut sets = RunSets::new();
-    for run in run_folders(folder)? {
-        let Some((env_id, experiment)) = env_and_experiment(&run) else { continue };
-        let values = events_of(&run)?.into_iter().filter_map(|event| match event.value {
-            Value::Scalar { tag, value } if tag == RETURNS && value.is_finite() => {
-                Some(f64::from(value))
-            }
-            _ => None,
-        });
-        let values: Vec<f64> = values.collect();
-        add(&mut sets, experiment, env_id, None, final_score(&values).into_iter().collect());
-    }
-    Ok(sets)
-}
-
-fn add(sets: &mut RunSets, name: String, env_id: String, steps: Option<u64>, scores: Vec<f64>) {
-    if scores.is_empty() {
-        return;
-    }
-    let set = sets.entry(name).or_default();
-    set.steps.entry(env_id.clone()).or_default().extend(steps);
-    set.scores.entry(env_id).or_default().extend(scores);
-}
-
-/// Returns the folders with event files in `folder`, and in its folders, two levels deep.
-pub fn run_folders(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut runs = Vec::new();
-    let mut pending = vec![(folder.to_path_buf(), 0)];
-    while let Some((folder, depth)) = pending.pop() {
-        let mut is_run = false;
-        for entry in fs::read_dir(&folder).map_err(Error::io("cannot read", &folder))? {
-            let entry = entry.map_err(Error::io("cannot read", &folder))?;
-            is_run |= entry.file_name().to_string_lossy().starts_with("events.");
-            if depth < 3 && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                pending.push((entry.path(), depth + 1));
-            }
-        }
-        if is_run {
-            runs.push(folder);
-        }
-    }
-    runs.sort();
-    Ok(runs)
 }
 
 /// Returns mean and standard deviation, and with two runs or more the IQM with its interval.
@@ -217,9 +113,9 @@ pub fn aggregate_table(sets: &[(String, Scores)]) -> String {
 /// # Errors
 /// Returns the errors of [`read`], and [`Error::Argument`] if the paths have no set or no
 /// environment in common.
-pub fn compare(paths: &[PathBuf], algorithms: &[String]) -> Result<String> {
+pub fn compare(paths: &[PathBuf], algorithms: &[String], pooling: Pooling) -> Result<String> {
     let mut text = String::new();
-    for (x, y) in pairs(paths, algorithms)? {
+    for (x, y) in pairs(paths, algorithms, pooling)? {
         let shared: Vec<&String> =
             x.1.scores.keys().filter(|env_id| y.1.scores.contains_key(*env_id)).collect();
         if shared.is_empty() {
@@ -246,7 +142,11 @@ fn list<'a>(names: impl Iterator<Item = &'a String>) -> String {
 type Named = (String, RunSet);
 
 /// Returns the pairs of sets to compare, with their names.
-fn pairs(paths: &[PathBuf], algorithms: &[String]) -> Result<Vec<(Named, Named)>> {
+fn pairs(
+    paths: &[PathBuf],
+    algorithms: &[String],
+    pooling: Pooling,
+) -> Result<Vec<(Named, Named)>> {
     let take = |path: &Path, sets: &RunSets, name: &str| match sets.get(name) {
         Some(set) => Ok(set.clone()),
         None => Err(Error::Argument(format!(
@@ -263,11 +163,11 @@ fn pairs(paths: &[PathBuf], algorithms: &[String]) -> Result<Vec<(Named, Named)>
                 path.display()
             )));
         };
-        let sets = read(path)?;
+        let sets = read(path, pooling)?;
         let named = |name: &String| take(path, &sets, name).map(|set| (name.clone(), set));
         return Ok(vec![(named(x)?, named(y)?)]);
     };
-    let (x, y) = (read(first)?, read(second)?);
+    let (x, y) = (read(first, pooling)?, read(second, pooling)?);
     let named =
         |path: &Path, name: &str, set: RunSet| (format!("{name} of {}", path.display()), set);
     // One algorithm against another, whatever their names are.
@@ -355,29 +255,6 @@ fn improvement(x: &Scores, y: &Scores) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_of_run_folders_have_environment_and_experiment() {
-        let names = |path: &str| env_and_experiment(Path::new(path));
-        let pair = |a: &str, b: &str| Some((a.to_string(), b.to_string()));
-        assert_eq!(names("runs/Pong-v5__ppo__1__17"), pair("Pong-v5", "ppo"));
-        assert_eq!(
-            names("runs/MinAtar/Breakout-v1__my__exp__2__17"),
-            pair("Breakout-v1__my", "exp")
-        );
-        assert_eq!(
-            names("runs/MinAtar/Breakout-v1__ppo__2__17"),
-            pair("MinAtar/Breakout-v1", "ppo")
-        );
-        assert_eq!(names("runs"), None);
-    }
-
-    #[test]
-    fn a_score_is_the_mean_of_the_last_hundred_values() {
-        let values: Vec<f64> = (0..150).map(f64::from).collect();
-        assert_eq!(final_score(&values), Some(99.5));
-        assert_eq!(final_score(&[]), None);
-    }
 
     #[test]
     fn scores_are_normalized_if_every_environment_has_published_scores() {

@@ -22,7 +22,7 @@ use serde_json::Map;
 
 use super::benchmark::job::Job;
 use super::benchmark::{quoted, runner};
-use super::{mean_and_std, run_sets};
+use super::{mean_and_std, runs};
 use search::Search;
 use study::{State, StudyFile, StudyRecord, TrialRecord, is_below_median};
 
@@ -260,10 +260,10 @@ impl Tuner<'_> {
     /// Adds the mean returns at the points that the last run of a trial has passed since the last
     /// look.
     fn add_reports(&self, folder: &Path, trial: &mut TrialRecord) -> Result<()> {
-        let Some(run) = run_sets::run_folders(folder).unwrap_or_default().pop() else {
+        let Some(run) = runs::run_folders(folder).unwrap_or_default().pop() else {
             return Ok(());
         };
-        let events = run_sets::events_of(&run)?;
+        let events = runs::events_of(&run)?;
         let returns: Vec<(u64, f64)> = events
             .into_iter()
             .filter_map(|event| match event.value {

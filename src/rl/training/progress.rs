@@ -16,6 +16,8 @@ use crate::rl::training::screen::Screen;
 const BAR_INTERVAL: Duration = Duration::from_millis(100);
 /// Minimum time between two plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
+/// Environment variable that asks for plain lines beside a result in JSON.
+const LINES: &str = "PODRACER_PROGRESS";
 
 /// Makes lines that are printed anywhere appear above `bar`.
 fn print_lines_above(bar: &ProgressBar) {
@@ -73,9 +75,11 @@ struct State {
 
 impl Progress {
     /// Creates the progress of a run of `total` steps: a bar if standard error is a terminal,
-    /// otherwise a line every few seconds, or nothing if the run's result is printed as JSON.
+    /// otherwise a line every few seconds, or nothing if the run's result is printed as JSON, unless
+    /// `PODRACER_PROGRESS` is `lines`.
     pub fn new(total: u64, json: bool) -> Progress {
-        let display = match (io::stderr().is_terminal(), json) {
+        let quiet = json && std::env::var_os(LINES).is_none_or(|value| value != "lines");
+        let display = match (io::stderr().is_terminal(), quiet) {
             (true, _) => {
                 let bar = bar(total);
                 bar.set_draw_target(ProgressDrawTarget::term_like_with_hz(

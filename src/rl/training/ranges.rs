@@ -51,6 +51,7 @@ const RANGES: &[(&str, Range)] = &[
     ("channels", Int(1, 4096)),
     ("checkpoint-frequency", Int(0, MAX_STEPS)),
     ("clip-coef", COEFFICIENT),
+    ("columns", Int(1, 100)),
     ("device-ids", Int(0, MAX_DEVICES - 1)),
     ("dpo-alpha", Float(POSITIVE, MAX_FLOAT)),
     ("dpo-beta", Float(POSITIVE, MAX_FLOAT)),
@@ -67,6 +68,7 @@ const RANGES: &[(&str, Range)] = &[
     ("ext-coef", COEFFICIENT),
     ("final-ent-coef", COEFFICIENT),
     ("final-lr", COEFFICIENT),
+    ("font-size", Float(4.0, 100.0)),
     ("gae-lambda", UNIT),
     ("gamma", UNIT),
     ("gradient-accumulation-steps", Int(1, MAX_ENVS)),
@@ -119,6 +121,7 @@ const RANGES: &[(&str, Range)] = &[
     ("rpo-alpha", COEFFICIENT),
     ("seconds", Float(0.1, DAY)),
     ("seed", Int(0, i64::MAX as u64)),
+    ("smooth", Float(0.0, 1e6)),
     ("snapshot-frequency", Int(1, MAX_STEPS)),
     ("start-e", UNIT),
     ("start-seed", Int(0, i64::MAX as u64)),
@@ -144,6 +147,7 @@ const RANGES: &[(&str, Range)] = &[
     ("v-max", Float(-MAX_FLOAT, MAX_FLOAT)),
     ("v-min", Float(-MAX_FLOAT, MAX_FLOAT)),
     ("vf-coef", COEFFICIENT),
+    ("width", Int(100, 10_000)),
     ("workers", Int(0, 1024)),
 ];
 

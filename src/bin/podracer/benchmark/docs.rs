@@ -6,8 +6,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plotters::coord::Shift;
-use plotters::prelude::*;
 use podracer::error::{Error, Result};
 use podracer::rl::read_regular;
 use serde::Deserialize;
@@ -15,13 +13,11 @@ use serde_json::{Map, Value};
 
 use super::job::{self, Job};
 use super::results::{self, Record, RunRecord, SummaryRecord, flag_words, read_lines};
-use crate::canvas::{self, Chart, Problem};
-use crate::plot::{Band, Point, draw_panel};
+use crate::plot::bands::Measure;
+use crate::plot::{self, Look, NamedBand, figure};
 
 /// Flag whose effect has a table of its own.
 const TIME_LIMITS: &str = "bootstrap_truncated";
-/// Size of a figure in pixels.
-const FIGURE: (u32, u32) = (640, 320);
 
 /// Line of the notes file: published return and remarks of one row of the table.
 #[derive(Debug, Clone, Deserialize)]
@@ -307,7 +303,7 @@ impl std::fmt::Display for Statistics {
 }
 
 /// Returns the number with commas.
-fn thousands(number: u64) -> String {
+pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (k, digit) in digits.chars().enumerate() {
@@ -495,25 +491,12 @@ fn span(numbers: &[u64]) -> String {
 struct Figure {
     file: String,
     title: String,
-    band: Band,
+    figure: figure::Figure,
 }
 
 impl Figure {
     fn markdown(&self) -> String {
         format!("![{}](figures/results/{})\n", self.title, self.file)
-    }
-}
-
-impl Chart for Figure {
-    fn draw<B: DrawingBackend>(
-        &self,
-        area: &DrawingArea<B, Shift>,
-    ) -> std::result::Result<(), Problem>
-    where
-        B::ErrorType: 'static,
-    {
-        let bands = [(self.title.clone(), self.band.clone())];
-        draw_panel(area, (0.0, "timesteps"), "mean return of 100 episodes", &bands)
     }
 }
 
@@ -538,13 +521,23 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
         let count = row.runs.len();
         let seeds = if count == 1 { "seed" } else { "seeds" };
         let (name, title) = (parts.join("-"), all.join(" "));
+        let (measure, env_id) = (Measure::MEAN, row.key.env_id.clone());
+        let point = |(step, values): (u64, Vec<f64>)| measure.point(step as f64, &values);
+        let curve = NamedBand {
+            name: title.replacen(&format!(" {env_id}"), "", 1),
+            runs: count,
+            band: points.into_iter().filter_map(point).collect(),
+        };
         figures.push(Figure {
             file: format!("{name}.svg"),
             title: format!("{title} ({count} {seeds})"),
-            band: points
-                .into_iter()
-                .map(|(step, values)| Point::of_mean(step as f64, &values))
-                .collect(),
+            figure: plot::figure(
+                [(env_id, vec![curve])].into(),
+                ("timesteps", "mean return of 100 episodes"),
+                &measure.in_words(),
+                "seed",
+                &Look::default(),
+            ),
         });
     }
     figures
@@ -568,9 +561,7 @@ fn write_figures(folder: &Path, figures: &[Figure]) -> Result<()> {
     }
     for figure in figures {
         let path = folder.join(&figure.file);
-        canvas::write(&path, FIGURE, figure).map_err(|problem| {
-            Error::Argument(format!("cannot draw {}: {problem}", path.display()))
-        })?;
+        figure.figure.picture().write(&path)?;
     }
     Ok(())
 }
