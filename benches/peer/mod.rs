@@ -22,7 +22,8 @@ impl Peer {
             println!("PODRACER_PEER_PYTHON is not set: no comparison");
             return Peer { running: None };
         };
-        let path = format!("{}/benches/peers/{script}", env!("CARGO_MANIFEST_DIR"));
+        // Relative to the root of the repository, where Cargo and `benches/gpu/run` start benchmarks.
+        let path = format!("benches/peers/{script}");
         // Both sides use the same kind of device.
         let platform = std::env::var("PODRACER_PLATFORM").unwrap_or("cpu".into());
         let mut child = Command::new(python)

@@ -5,11 +5,12 @@ The same loops in the same order (a key split for every step, value and log prob
 rollout, every leaf permuted by sorting), the same sizes and settings; layers, Adam, CartPole and
 its log of episodes are written out in jnp, so that jax is all it needs.
 
-Reads a number of agents on a line, launches a program that trains each of them on from where it
-was, and answers microseconds per update of an agent. After "processor" it answers the processor
-time of the last launch, also per update of an agent.
-By hand: echo 1 | python benches/peers/purejaxrl_cartpole.py
+Reads AGENTSxENVS on a line, the number of agents and of the environments of each, launches a program
+that trains each of them on from where it was, and answers microseconds per update of an agent. After
+"processor" it answers the processor time of the last launch, also per update of an agent.
+By hand: echo 1x4 | python benches/peers/purejaxrl_cartpole.py
 """
+import functools
 import sys
 import time
 
@@ -17,10 +18,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-ENVS, STEPS, EPOCHS, MINIBATCHES = 4, 128, 4, 4
+STEPS, EPOCHS, MINIBATCHES = 128, 4, 4
 GAMMA, LAMBDA, CLIP, ENTROPY, VALUE, MAX_NORM, RATE = 0.99, 0.95, 0.2, 0.01, 0.5, 0.5, 2.5e-4
 UPDATES = 976  # of a run of 5e5 steps: what the learning rate falls over
-LAUNCH = {1: 64, 8: 16, 64: 4}
 
 
 def reset(key):
@@ -59,13 +59,13 @@ def taken(logp, action):
     return jnp.take_along_axis(logp, action[..., None], -1)[..., 0]
 
 
-def start(key):
+def start(envs, key):
     key, *keys = jax.random.split(key, 8)
     sizes = [(4, 64, 2**0.5), (64, 64, 2**0.5), (64, 2, 0.01), (4, 64, 2**0.5), (64, 64, 2**0.5), (64, 1, 1.0)]
     init = lambda k, i, o, gain: (jax.nn.initializers.orthogonal(gain)(k, (i, o)), jnp.zeros(o))
     p = [init(k, *size) for k, size in zip(keys, sizes)]
     zeros = lambda: jax.tree.map(jnp.zeros_like, p)
-    games, obs = jax.vmap(reset)(jax.random.split(keys[6], ENVS))
+    games, obs = jax.vmap(reset)(jax.random.split(keys[6], envs))
     return ((p, jnp.int32(0), zeros(), zeros()), games, obs, key)
 
 
@@ -101,7 +101,7 @@ def update(state, _):
         logp, value = network(train[0], obs)
         action = jax.random.categorical(draw, logp)
         key, draw = jax.random.split(key)
-        keys = jax.random.split(draw, ENVS)
+        keys = jax.random.split(draw, len(obs))
         games, after, reward, done, info = jax.vmap(step)(keys, games, action)
         return (train, games, after, key), (obs, action, (reward, done), value, taken(logp, action), info)
 
@@ -122,9 +122,10 @@ def update(state, _):
     def epoch(carry, _):
         train, key = carry
         key, draw = jax.random.split(key)
-        order = jax.random.permutation(draw, ENVS * STEPS)
+        samples = gae.size
+        order = jax.random.permutation(draw, samples)
         batch = ((obs, action, reward, value, logp), gae, targets)
-        mixed = jax.tree.map(lambda x: jnp.take(x.reshape(ENVS * STEPS, *x.shape[2:]), order, axis=0), batch)
+        mixed = jax.tree.map(lambda x: jnp.take(x.reshape(samples, *x.shape[2:]), order, axis=0), batch)
         parts = jax.tree.map(lambda x: x.reshape(MINIBATCHES, -1, *x.shape[1:]), mixed)
 
         def minibatch(train, part):
@@ -144,21 +145,23 @@ def main():
         if line.strip() == "processor":
             print(used, flush=True)
             continue
-        agents = int(line)
-        if agents not in live:
-            run = lambda state: lax.scan(update, state, None, LAUNCH[agents])
-            many = (start, run) if agents == 1 else (jax.vmap(start), jax.vmap(run))
+        agents, envs = map(int, line.split("x"))
+        updates = 64 if agents * envs <= 4 else 16 if agents * envs <= 32 else 4
+        if line not in live:
+            begin = functools.partial(start, envs)
+            run = lambda state: lax.scan(update, state, None, updates)
+            many = (begin, run) if agents == 1 else (jax.vmap(begin), jax.vmap(run))
             key = jax.random.PRNGKey(30)
             state = jax.jit(many[0])(key if agents == 1 else jax.random.split(key, agents))
             launch = jax.jit(many[1], donate_argnums=0)
-            live[agents] = [launch, jax.block_until_ready(launch(state))[0]]
-        launch, state = live[agents]
+            live[line] = [launch, jax.block_until_ready(launch(state))[0]]
+        launch, state = live[line]
         begin, busy = time.perf_counter(), time.process_time()
         state, _ = jax.block_until_ready(launch(state))
         seconds, used = time.perf_counter() - begin, time.process_time() - busy
-        live[agents][1] = state
-        used *= 1e6 / (agents * LAUNCH[agents])
-        print(seconds * 1e6 / (agents * LAUNCH[agents]), flush=True)
+        live[line][1] = state
+        used *= 1e6 / (agents * updates)
+        print(seconds * 1e6 / (agents * updates), flush=True)
 
 
 main()

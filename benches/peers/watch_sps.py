@@ -130,6 +130,21 @@ def older_jax():
     flax.struct.dataclass = with_keys
 
 
+def older_tensordict():
+    """TensorDictModule as LeanRL's SAC uses it, with more outputs than keys for them."""
+    try:
+        from tensordict.nn import TensorDictModule
+    except ImportError:
+        return
+    write = TensorDictModule._write_to_tensordict
+
+    def write_first(self, tensordict, tensors, tensordict_out=None, out_keys=None):
+        keys = self.out_keys if out_keys is None else out_keys
+        return write(self, tensordict, tuple(tensors)[: len(keys)], tensordict_out, out_keys)
+
+    TensorDictModule._write_to_tensordict = write_first
+
+
 if "envpool" in SCRIPT:
     older_envpool()
 older_jax()
@@ -140,6 +155,7 @@ except ImportError:
 # Not `in SCRIPT`: "cleanrl" ends so too.
 if "leanrl" in SCRIPT.split("/"):
     stand_in()
+    older_tensordict()
 else:
     watch_tensorboard()
 folder = os.path.dirname(os.path.abspath(SCRIPT))

@@ -23,6 +23,7 @@ mod export_mutations;
 mod ffi;
 mod fixture;
 mod fork;
+mod gpu;
 mod imports;
 mod jax;
 mod laws;
