@@ -20,6 +20,7 @@ mod eval;
 mod explain;
 mod export;
 mod export_mutations;
+mod features;
 mod ffi;
 mod fixture;
 mod fork;
