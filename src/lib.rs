@@ -232,8 +232,8 @@ pub use trace::linearize::linearize;
 pub use trace::literal::{Complex, F8E4M3FN, F8E5M2, I4, U4};
 pub use trace::mesh::{Mesh, NamedSharding, P, PartitionSpec, Shardings, Specs};
 pub use trace::ops::{
-    all_gather, all_gather_tiled, all_to_all, axis_index, axis_size, pmax, pmean, pmin, ppermute,
-    psum, psum_scatter, psum_scatter_tiled, where_,
+    all_gather, all_gather_tiled, all_to_all, all_to_all_tiled, axis_index, axis_size, pmax, pmean,
+    pmin, ppermute, psum, psum_scatter, psum_scatter_tiled, where_,
 };
 pub use trace::remat::{RematPolicy, checkpoint, checkpoint_name, checkpoint_with};
 pub use trace::shard_map::{shard_map, with_sharding_constraint};

@@ -20,8 +20,8 @@ mod special;
 mod triangular;
 
 pub use collective::{
-    all_gather, all_gather_tiled, all_to_all, axis_index, axis_size, pmax, pmean, pmin, ppermute,
-    psum, psum_scatter, psum_scatter_tiled,
+    all_gather, all_gather_tiled, all_to_all, all_to_all_tiled, axis_index, axis_size, pmax, pmean,
+    pmin, ppermute, psum, psum_scatter, psum_scatter_tiled,
 };
 pub use complex::complex;
 pub use convolution::{

@@ -2,9 +2,10 @@
 
 use podracer::trace::ops::full_like;
 use podracer::{
-    Array, Axis, Mode, Tensor, all_gather, all_gather_tiled, all_to_all, axis_index, interpret,
-    jit, jvp, pmap_with_mode, pmax, pmean, pmin, ppermute, psum, psum_scatter, psum_scatter_tiled,
-    shard, value_and_grad, vjp, vmap_axis,
+    Array, Axis, DType, Mode, P, Tensor, all_gather, all_gather_tiled, all_to_all,
+    all_to_all_tiled, axis_index, device_get, device_put, interpret, jit, jvp, make_mesh,
+    pmap_with_mode, pmax, pmean, pmin, ppermute, psum, psum_scatter, psum_scatter_tiled, shard,
+    shard_map, sharded_jit, tree, value_and_grad, vjp, vmap_axis,
 };
 
 use super::{count, devices};
@@ -54,6 +55,89 @@ fn a_tree_in_one_exchange() {
     assert_eq!(y.stack().unwrap().to_vec::<f32>().unwrap(), [15.0; 3]);
     assert_eq!(ints.stack().unwrap().to_vec::<i32>().unwrap(), [3; 3]);
     assert!(x.is_replicated() && y.is_replicated() && ints.is_replicated());
+}
+
+type Nested<T> = (T, (Vec<T>, T));
+
+/// Four members of each leaf, of several element types and shapes.
+fn nested() -> Nested<Array> {
+    let leaf = |shape: &[usize], dtype: DType| {
+        interpret(move |x: Tensor| x.to(dtype)).call(count(shape)).unwrap()
+    };
+    let floats = vec![leaf(&[4, 4], DType::F64), leaf(&[4, 4, 3], DType::F32)];
+    (leaf(&[4, 4, 2], DType::F32), (floats, leaf(&[4, 4], DType::BF16)))
+}
+
+type OfTree = fn(Nested<Tensor>) -> Nested<Tensor>;
+type OfLeaf = fn(Tensor) -> Tensor;
+
+/// Collectives of a tree, and the same of one leaf.
+const OF_TREES: &[(&str, OfTree, OfLeaf)] = &[
+    ("psum", |x| psum(x, "i"), |x| psum(x, "i")),
+    ("pmean", |x| pmean(x, "i"), |x| pmean(x, "i")),
+    ("pmax", |x| pmax(x, "i"), |x| pmax(x, "i")),
+    ("pmin", |x| pmin(x, "i"), |x| pmin(x, "i")),
+    ("all_gather", |x| all_gather(x, "i", 0), |x| all_gather(x, "i", 0)),
+    ("all_gather_tiled", |x| all_gather_tiled(x, "i", -1), |x| all_gather_tiled(x, "i", -1)),
+    ("psum_scatter", |x| psum_scatter(x, "i", 0), |x| psum_scatter(x, "i", 0)),
+    ("psum_scatter_tiled", |x| psum_scatter_tiled(x, "i", 0), |x| psum_scatter_tiled(x, "i", 0)),
+    ("all_to_all", |x| all_to_all(x, "i", 0, 0), |x| all_to_all(x, "i", 0, 0)),
+    ("all_to_all_tiled", |x| all_to_all_tiled(x, "i", 0, -1), |x| all_to_all_tiled(x, "i", 0, -1)),
+    ("ppermute", |x| ppermute(x, "i", RING), |x| ppermute(x, "i", RING)),
+    // What does not differ has its members too.
+    (
+        "integers and what all have",
+        |x| {
+            let same = tree::map(x.clone(), |x| full_like(x, 3.0).to(DType::I32));
+            tree::map(psum((x, same), "i"), |x: Tensor| x.to(DType::F32)).0
+        },
+        |x| psum(x, "i").to(DType::F32),
+    ),
+];
+
+const RING: &[(usize, usize)] = &[(0, 1), (1, 2), (2, 3), (3, 0)];
+
+#[test]
+fn trees_are_exchanged_leaf_by_leaf() {
+    let devices = devices(4);
+    let mesh = make_mesh(&[4], &["i"]).unwrap();
+    let x = nested();
+    // Of all leaves, those of the first member first.
+    let numbers = |x: &Nested<Array>| -> Vec<(DType, Vec<f64>)> {
+        let leaves = tree::leaves(x);
+        leaves.iter().map(|x| (x.dtype(), x.to_literal().unwrap().to_f64_vec())).collect()
+    };
+    for (name, of_tree, of_leaf) in OF_TREES {
+        let alone = |x: Tensor| vmap_axis("i", |_, x: Tensor| of_leaf(x))(x);
+        let expected = numbers(&tree::map(x.clone(), |x| interpret(alone).call(x).unwrap()));
+
+        let batch = |x: Nested<Tensor>| vmap_axis("i", |_, x: Nested<Tensor>| of_tree(x))(x);
+        assert_eq!(numbers(&interpret(batch).call(x.clone()).unwrap()), expected, "{name}");
+        assert_eq!(numbers(&jit(batch).call(x.clone()).unwrap()), expected, "{name} in vmap");
+
+        // One row each: with an axis of size 1.
+        let of_row = |x: Nested<Tensor>| {
+            let y = of_tree(tree::map(x, |x: Tensor| x.squeeze(0)));
+            tree::map(y, |y: Tensor| y.expand_dims(0))
+        };
+        let divided = shard_map(of_row, &mesh, P("i"), P("i"));
+        let put = device_put(&x, (&mesh, P("i"))).unwrap();
+        let found = device_get(&sharded_jit(&divided).call(put).unwrap()).unwrap();
+        assert_eq!(numbers(&found), expected, "{name} in shard_map");
+        assert_eq!(
+            numbers(&jit(&divided).call(x.clone()).unwrap()),
+            expected,
+            "{name}, one device"
+        );
+
+        for mode in MODES {
+            let x = tree::map(x.clone(), |x: Array| shard(&x, &devices).unwrap());
+            let row = |_: Axis, x| tree::map(of_row(x), |y: Tensor| y.squeeze(0));
+            let y = pmap_with_mode(mode, "i", row).call(x).unwrap();
+            let y = tree::map(y, |y: podracer::Sharded| y.stack().unwrap());
+            assert_eq!(numbers(&y), expected, "{name} in pmap, {mode}");
+        }
+    }
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use podracer::trace::ops::arange;
 use podracer::{
     Array, Mesh, NamedSharding, P, PartitionSpec, Program, ScanOptions, Sharded, Tensor,
-    all_gather, all_gather_tiled, all_to_all, axis_index, axis_index_groups, axis_size, device_get,
-    device_put, fori_loop, grad, interpret, jit, make_mesh, make_program, pmax, pmean, pmin,
-    ppermute, psum, psum_scatter, psum_scatter_tiled, scan_with, shard_map, sharded_jit, vmap,
-    with_sharding_constraint,
+    all_gather, all_gather_tiled, all_to_all, all_to_all_tiled, axis_index, axis_index_groups,
+    axis_size, device_get, device_put, fori_loop, grad, interpret, jit, make_mesh, make_program,
+    pmax, pmean, pmin, ppermute, psum, psum_scatter, psum_scatter_tiled, scan_with, shard_map,
+    sharded_jit, vmap, with_sharding_constraint,
 };
 
 use super::{count, devices, error};
@@ -335,6 +335,7 @@ fn grouped(name: &str, x: Tensor) -> Tensor {
         "psum_scatter" => psum_scatter(x.sin().reshape([4, 4]), four, 0),
         "psum_scatter_tiled" => psum_scatter_tiled(x.sin(), two, 1),
         "all_to_all" => all_to_all(x.sin().reshape([4, 4]), four, 0, 0),
+        "all_to_all_tiled" => all_to_all_tiled(x.sin(), four, 1, 0),
         "all_to_all_of_pairs" => all_to_all(x.sin(), two, 0, 0),
         other => panic!("no function {other}"),
     }
@@ -349,7 +350,7 @@ fn collectives_within_groups_are_those_of_jax() {
     let x: Vec<f32> = (0..128).map(|i| (0.7 * f64::from(i) + 0.3).sin() as f32).collect();
     let x = device_put(&Array::new([16, 8], &x).unwrap(), (&mesh, P("i"))).unwrap();
     let names: Vec<&String> = cases.keys().filter(|name| !name.ends_with("_grad")).collect();
-    assert_eq!(names.len(), 12);
+    assert_eq!(names.len(), 13);
     let close = |what: &str, ours: Vec<f32>, theirs: &[f32]| {
         assert_eq!(ours.len(), theirs.len(), "{what}");
         for (a, b) in ours.iter().zip(theirs) {

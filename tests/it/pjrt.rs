@@ -156,6 +156,52 @@ fn compile_errors_show_the_line() {
     assert!(error.contains("xla_no_such_flag"), "{error}");
 }
 
+/// Two operands of one exchange, which the partitioner refuses.
+const REFUSED: &str = "module attributes {mhlo.num_partitions = 2 : i32} {
+  func.func public @main(%a: tensor<f32> {mhlo.sharding = \"{replicated}\"}) -> tensor<f32> {
+    %0 = stablehlo.custom_call @Sharding(%a) {mhlo.sharding = \"{replicated}\"}
+      : (tensor<f32>) -> tensor<f32>
+    %1 = stablehlo.custom_call @SPMDFullToShardShape(%0) {mhlo.sharding = \"{manual}\"}
+      : (tensor<f32>) -> tensor<f32>
+    %2:2 = \"stablehlo.all_reduce\"(%1, %1) <{
+        replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>,
+        channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids}> ({
+    ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %s = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %s : tensor<f32>
+    }) : (tensor<f32>, tensor<f32>) -> (tensor<f32>, tensor<f32>)
+    %3 = stablehlo.custom_call @Sharding(%2#0) {mhlo.sharding = \"{manual}\"}
+      : (tensor<f32>) -> tensor<f32>
+    %4 = stablehlo.custom_call @SPMDShardToFullShape(%3) {mhlo.sharding = \"{replicated}\"}
+      : (tensor<f32>) -> tensor<f32>
+    return %4 : tensor<f32>
+  }
+}
+";
+
+#[test]
+fn failed_checks_of_the_compiler_are_one_line() {
+    const CHILD: &str = "PODRACER_TEST_REFUSED";
+    if std::env::var_os(CHILD).is_some() {
+        let options = CompileOptions { num_partitions: 2, ..CompileOptions::default() };
+        eprintln!("{}", client().compile(REFUSED, &options).unwrap_err());
+        return;
+    }
+    let run = |level: Option<&str>| {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "pjrt::failed_checks_of_the_compiler_are_one_line", "--nocapture"]);
+        child.env(CHILD, "1").env_remove("TF_CPP_MIN_LOG_LEVEL");
+        child.envs(level.map(|level| ("TF_CPP_MIN_LOG_LEVEL", level)));
+        let output = child.output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let text = run(None);
+    assert!(text.starts_with("cannot compile the program: RET_CHECK failure"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(run(Some("2")).contains("stack trace"), "the documented way to see it");
+}
+
 #[test]
 fn donated_arguments_are_gone() {
     let client = client();

@@ -220,15 +220,16 @@ impl Plugin {
     }
 }
 
-/// Silences XLA's runtime, which logs on the standard error stream from its first line on; only
-/// warnings and errors are for users. A user's own setting stays unchanged.
+/// Silences XLA's runtime, which logs on the standard error stream from its first line on. Its
+/// errors are returned as well, and logged with a stack trace of C++ that means nothing to users. A
+/// user's own setting stays unchanged.
 fn set_log_level() {
     const LEVEL: &str = "TF_CPP_MIN_LOG_LEVEL";
     if std::env::var_os(LEVEL).is_none() {
         // SAFETY: the standard library orders this with all Rust code that reads the environment.
         // C code on another thread could read it at this very moment; this happens once, before
         // the first plugin is loaded, so before there are threads of a runtime.
-        unsafe { std::env::set_var(LEVEL, "1") };
+        unsafe { std::env::set_var(LEVEL, "3") };
     }
 }
 

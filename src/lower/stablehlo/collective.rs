@@ -121,10 +121,15 @@ impl Emitter<'_> {
         after.map(|axis| axis.size()).product()
     }
 
+    /// Returns true if devices exchange values as partitions of one program, not as replicas.
+    fn between_partitions(&self) -> bool {
+        !self.options.mesh.is_empty() && self.options.num_partitions > 1
+    }
+
     /// Attributes of a collective between partitions: a channel of its own, and for those that take
     /// it, that its groups are of devices.
     fn channel(&mut self, grouped: bool) -> String {
-        if self.options.mesh.is_empty() || self.options.num_partitions == 1 {
+        if !self.between_partitions() {
             return String::new();
         }
         self.channels += 1;
@@ -157,7 +162,8 @@ impl Emitter<'_> {
         index
     }
 
-    /// One exchange for all operands of an element type.
+    /// One exchange for all operands of an element type: it costs about as much as one for a single
+    /// operand. Between partitions one exchange each, since XLA's partitioner takes no others.
     fn all_reduce(
         &mut self,
         op: AllReduceOp,
@@ -166,11 +172,15 @@ impl Emitter<'_> {
         tys: &[&TensorType],
     ) -> Values {
         let mut results: Values = x.into();
-        let mut dtypes: Vec<DType> = tys.iter().map(|ty| ty.dtype).collect();
-        dtypes.sort_by_key(|dtype| dtype.name());
-        dtypes.dedup();
-        for dtype in dtypes {
-            let of: Vec<usize> = (0..x.len()).filter(|&i| tys[i].dtype == dtype).collect();
+        let mut exchanges: Vec<Vec<usize>> = (0..x.len()).map(|i| vec![i]).collect();
+        if !self.between_partitions() {
+            exchanges.sort_by_key(|exchange| tys[exchange[0]].dtype.name());
+            exchanges = exchanges
+                .chunk_by(|a, b| tys[a[0]].dtype == tys[b[0]].dtype)
+                .map(<[Vec<usize>]>::concat)
+                .collect();
+        }
+        for of in exchanges {
             let operands: Vec<Value> = of.iter().map(|&i| x[i]).collect();
             let types: Vec<&TensorType> = of.iter().map(|&i| tys[i]).collect();
             let values = self.begin(of.len());
@@ -179,7 +189,7 @@ impl Emitter<'_> {
                 "\"stablehlo.all_reduce\"({}) <{{{groups}{channel}}}> ({{\n",
                 List(&operands)
             ));
-            self.reducer(op, dtype);
+            self.reducer(op, types[0].dtype);
             self.margin();
             self.write(format_args!("}}) : {}", signature(&types, &types)));
             self.end();

@@ -215,6 +215,29 @@ pub fn all_to_all<A: Tree<Tensor>>(
     })
 }
 
+/// `jax.lax.all_to_all` with `tiled=True`: axis `split` of every leaf is divided into one block for
+/// each member, and the blocks that a member receives follow one another along axis `concat`.
+#[track_caller]
+pub fn all_to_all_tiled<A: Tree<Tensor>>(
+    x: A,
+    axis: impl Into<AxisNames>,
+    split: isize,
+    concat: isize,
+) -> A {
+    let _scope = function("all_to_all_tiled");
+    let axis = along("all_to_all_tiled", axis.into());
+    let size = axis.size();
+    each(x, |leaf| {
+        let split = axis_of("all_to_all", split, leaf.rank());
+        let concat = axis_of("all_to_all", concat, leaf.rank());
+        let blocks = divided("all_to_all", leaf, split, size);
+        let received = exchange(Collective::AllToAll { split, concat }, &axis, &[blocks])[0];
+        let shape = received.shape().without_axis(concat);
+        let length = size.saturating_mul(shape[concat]);
+        received.reshape(shape.without_axis(concat).with_axis(concat, length))
+    })
+}
+
 /// `jax.lax.ppermute`: member `target` gets every leaf of member `source`, for each pair `(source,
 /// target)`. Members that are not a target get zeros.
 #[track_caller]

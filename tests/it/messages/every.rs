@@ -451,6 +451,7 @@ const COLLECTIVES: &[FunctionOverAxis] = &[
     ("all_gather_tiled", |x, axis| ops::all_gather_tiled(x, axis, 0)),
     ("psum_scatter", |x, axis| ops::psum_scatter(x, axis, 0)),
     ("psum_scatter_tiled", |x, axis| ops::psum_scatter_tiled(x, axis, 0)),
+    ("all_to_all_tiled", |x, axis| ops::all_to_all_tiled(x, axis, 0, 0)),
     ("all_to_all", |x, axis| ops::all_to_all(x, axis, 0, 0)),
     ("ppermute", |x, axis| ops::ppermute(x, axis, &[(0, 1)])),
     ("BatchNorm::apply_over", |x, axis| batch_norm(x).apply_over(x, batch_stats(x), axis).0),
