@@ -1,6 +1,7 @@
 //! Accumulation of gradients over updates: traces, moving averages and steps of several batches.
 
 use super::adam::power;
+use super::condition::update_if;
 use super::leaves::{map_leaves, select};
 use super::{GradientTransformation, increment, leaves_of, zeros_like};
 use crate::trace::ops::{self, where_};
@@ -330,12 +331,8 @@ where
             let problem = format!("should_skip must return a bool scalar, and got {}", skip.ty());
             fail_op("multi_steps", problem);
         }
-        let old = tree::leaves(&state.multi_steps);
-        let (updates, new) = self.steps.update(grads, state.multi_steps, params);
-        let [updates] =
-            map_leaves("multi_steps", ["updates"], [&updates], |[u]| [where_(skip, 0.0, u)]);
-        let old = tree::replace(&new, old);
-        let multi_steps = select(!skip, &new, old);
+        let (state, skipped) = (state.multi_steps, zeros_like(grads));
+        let (updates, multi_steps) = update_if(!skip, &self.steps, grads, state, params, skipped);
         (updates, SkipUpdatesState { multi_steps, should_skip: skip, measurement })
     }
 }

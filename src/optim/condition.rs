@@ -1,7 +1,8 @@
 //! Transformations of updates that are not finite, and of those that leave a range.
 
-use super::leaves::{all_finite, map_leaves, scalars, select};
-use super::{GradientTransformation, increment};
+use super::leaves::{all_finite, map_leaves, scalars};
+use super::{GradientTransformation, increment, zeros_like};
+use crate::trace::control::cond;
 use crate::trace::ops::{self, where_};
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Tensor};
@@ -90,20 +91,34 @@ impl<O: GradientTransformation<P>, P: Tree<Tensor>> GradientTransformation<P> fo
         let finite = all_finite(grads);
         let errors = where_(finite, 0, increment(state.notfinite_count));
         let apply = finite | errors.gt(self.max_consecutive_errors);
-        let old_state = tree::leaves(&state.inner_state);
-        let (updates, new_state) = self.inner.update(grads, state.inner_state, params);
-        let [updates] =
-            map_leaves("apply_if_finite", ["updates"], [&updates], |[u]| [where_(apply, u, 0.0)]);
-        let old_state = tree::replace(&new_state, old_state);
+        let (updates, inner_state) =
+            update_if(apply, &self.inner, grads, state.inner_state, params, zeros_like(grads));
         let total = increment(state.total_notfinite);
         let state = ApplyIfFiniteState {
             notfinite_count: errors,
             last_finite: finite,
             total_notfinite: where_(finite, state.total_notfinite, total),
-            inner_state: select(apply, &new_state, old_state),
+            inner_state,
         };
         (updates, state)
     }
+}
+
+/// The update by `inner` if `apply` holds, else `updates` and the same state. It is a `cond`, since
+/// the derivative of what `inner` makes of numbers that are not finite is not finite either.
+#[track_caller]
+pub(super) fn update_if<P: Tree<Tensor>, O: GradientTransformation<P>>(
+    apply: Tensor,
+    inner: &O,
+    grads: &P,
+    state: O::State,
+    params: &P,
+    updates: P,
+) -> (P, O::State) {
+    let state_again = || tree::replace(&state, tree::leaves(&state));
+    let update = |()| inner.update(grads, state_again(), params);
+    let keep = |()| (tree::replace(&updates, tree::leaves(&updates)), state_again());
+    cond(apply, update, keep, ())
 }
 
 /// Transformation built by [`keep_params_nonnegative`].
@@ -144,7 +159,6 @@ pub struct ConditionallyState<T, S> {
 /// unchanged, and the state with them: `optax.conditionally_transform`.
 ///
 /// `should_transform` takes the number of updates made, an `i32` scalar, and returns a bool scalar.
-/// Unlike in optax, `inner` is computed at every update.
 pub fn conditionally_transform<O, F: Fn(Tensor) -> Tensor>(
     inner: O,
     should_transform: F,
@@ -184,14 +198,12 @@ where
             let problem = format!("the condition must be a bool scalar, and is {}", apply.ty());
             fail_op(op, problem);
         }
-        let old_state = tree::leaves(&state.inner_state);
-        let (updates, new_state) = self.inner.update(grads, state.inner_state, params);
-        let [updates] =
-            map_leaves(op, ["updates", "inner updates"], [grads, &updates], |[g, u]| {
-                [if self.mask { where_(apply, u, 0.0) } else { where_(apply, u, g) }]
-            });
-        let old_state = tree::replace(&new_state, old_state);
-        let inner_state = select(apply, &new_state, old_state);
+        let updates = match self.mask {
+            true => zeros_like(grads),
+            false => tree::replace(grads, tree::leaves(grads)),
+        };
+        let (updates, inner_state) =
+            update_if(apply, &self.inner, grads, state.inner_state, params, updates);
         (updates, ConditionallyState { step: increment(state.step), inner_state })
     }
 }

@@ -33,6 +33,41 @@ fn conditions_and_masks_are_those_of_optax() {
     assert!(error.contains("the condition must be a bool scalar, and is i32[]"), "{error}");
 }
 
+/// Derivative, with respect to a factor of the state, of all that an update of NaN gives.
+fn derivative_of_a_rejected_update<O: Optimizer<Tensor>>(optimizer: O) -> f64 {
+    let derivative = numbers(|| {
+        let (p, g) = (ops::constant(vec![1.0f64, 2.0]), ops::constant(vec![f64::NAN, 1.0]));
+        let f = |factor: Tensor| {
+            let scaled = |x: Tensor| if x.dtype() == DType::F64 { x * factor + factor } else { x };
+            let state = optimizer.init(&p);
+            let leaves: Vec<Tensor> =
+                tree::leaves::<Tensor, _>(&state).into_iter().map(scaled).collect();
+            let (updates, state) = optimizer.update(&g, tree::replace(&state, leaves), &p);
+            let sum = |total: Tensor, x: Tensor| match x.dtype() {
+                DType::F64 => total + x.sum(..),
+                _ => total,
+            };
+            tree::leaves(&state).into_iter().fold(updates.sum(..), sum)
+        };
+        vec![grad(f)(ops::constant(1.0f64))]
+    });
+    derivative[0]
+}
+
+#[test]
+fn rejected_updates_have_finite_derivatives() {
+    let found = [
+        derivative_of_a_rejected_update(apply_if_finite(adam(RATE), 3)),
+        derivative_of_a_rejected_update(conditionally_transform(adam(RATE), |n| n.gt(0))),
+        derivative_of_a_rejected_update(conditionally_mask(adam(RATE), |n| n.gt(0))),
+    ];
+    // Both moments, of two elements each, are as before.
+    assert_eq!(found, [4.0; 3]);
+    let skipping = multi_steps(adam(RATE), 1).should_skip_update(skip_not_finite);
+    // And so are the accumulated gradients.
+    assert_eq!(derivative_of_a_rejected_update(skipping), 6.0);
+}
+
 #[test]
 fn names_and_layouts_are_those_of_optax() {
     check("named_chain", named_chain((("clip", clip(0.3)), ("adam", adam(RATE)))));
