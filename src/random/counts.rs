@@ -81,7 +81,8 @@ fn poisson_by_rejection(key: Key<Tensor>, mean: Tensor) -> Tensor {
 }
 
 /// Samples from the Poisson distribution of this mean, an f32 tensor that broadcasts to `shape` or a
-/// number: `jax.random.poisson`. `dtype` is an integer type.
+/// number: `jax.random.poisson`. `dtype` is an integer type. Samples of an infinite mean are the largest
+/// `i32`, for which JAX's loop takes minutes.
 #[track_caller]
 pub fn poisson(
     key: Key<Tensor>,
@@ -101,10 +102,13 @@ pub fn poisson(
         // Both loops draw from the same key; the elements of the other one are done at once.
         let words = key.into_data();
         let of_products = where_(small, mean, zeros_like(mean));
-        let of_rejection = where_(small, full_like(mean, 1e5), mean);
+        // No sample of an infinite mean would be accepted.
+        let infinite = mean.eq(f64::INFINITY);
+        let of_rejection = where_(small | infinite, full_like(mean, 1e5), mean);
         let by_products = poisson_by_products(Key::from_data(words), of_products);
         let by_rejection = poisson_by_rejection(Key::from_data(words), of_rejection);
         let drawn = where_(small, by_products, by_rejection);
+        let drawn = where_(infinite, full_like(drawn, f64::from(i32::MAX)), drawn);
         where_(mean.eq(0.0), zeros_like(drawn), drawn).to(dtype)
     })
 }
@@ -181,7 +185,7 @@ fn binomial_by_rejection(key: Key<Tensor>, count: Tensor, p: Tensor) -> Tensor {
 }
 
 /// Samples numbers of successes in `n` trials with success probability `p`, both numbers or tensors
-/// that broadcast to `shape`: `jax.random.binomial`. The result is of `dtype`, f32 or f64; NaN where a
+/// that broadcast to `shape`: `jax.random.binomial`. The result is of `dtype`, a float type; NaN where a
 /// parameter is negative or NaN.
 #[track_caller]
 pub fn binomial(

@@ -8,6 +8,7 @@ mod activations;
 mod bits;
 mod complex;
 mod cumulative;
+mod determinant;
 mod eigen;
 mod einsum;
 mod elementary;
@@ -39,6 +40,7 @@ mod statistics;
 mod window;
 
 pub use bits::BitOrder;
+pub use determinant::{det, slogdet};
 pub use eigen::{eigh, eigvalsh, lstsq, matrix_rank, pinv, svd, svdvals};
 pub use einsum::{einsum, tensordot};
 pub use faddeeva::wofz;
@@ -55,7 +57,7 @@ pub use indexing::{
     ravel_multi_index, select, tri, tril_indices, triu_indices, unravel_index,
 };
 pub use integrals::{bernoulli, exp1, expi, expn, spence};
-pub use linalg::{cho_solve, det, inv, lu, slogdet, solve};
+pub use linalg::{cho_solve, inv, lu, solve};
 pub use logic::{Closeness, array_equal, array_equiv, logaddexp2};
 pub use matrices::{
     MatrixNorm, cond, kron, matrix_norm, matrix_power, matvec, multi_dot, tensorinv, tensorsolve,

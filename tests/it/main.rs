@@ -30,6 +30,7 @@ mod jax;
 mod laws;
 mod layers;
 mod limits;
+mod linalg;
 mod lowering;
 mod memory;
 mod messages;

@@ -10,8 +10,8 @@ use crate::trace::control::{ScanOptions, fori_loop, scan_with, while_loop};
 use crate::trace::custom::custom_jvp;
 use crate::trace::op::Precision;
 use crate::trace::ops::{
-    IndexMode, arange, concatenate, constant, expect_square, eye, full_like, hermitian_part,
-    is_wide_inexact, ones, ones_like, where_, zeros, zeros_like,
+    IndexMode, arange, complex, concatenate, constant, expect_square, eye, full_like,
+    hermitian_part, is_wide_inexact, ones, ones_like, where_, zeros, zeros_like,
 };
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::DType;
@@ -46,6 +46,13 @@ pub(super) fn scaled(a: Tensor) -> (Tensor, Tensor) {
     let power = (size.bitcast(bits) & exponent).bitcast(size.dtype());
     let power = where_(power.gt(0.0) & size.is_finite(), power, 1.0);
     (a / power.to(a.dtype()), power)
+}
+
+/// `x` if all of `a` is finite, else NaN. An iteration on other numbers may end at once, with finite ones.
+pub(super) fn known(a: Tensor, x: Tensor) -> Tensor {
+    let nan = full_like(x.real(), f64::NAN);
+    let nan = if x.dtype().is_complex() { complex(nan, nan) } else { nan };
+    where_(a.is_finite().all(..), x, nan)
 }
 
 /// The cosine and the sine, of the smaller angle, that make `b` of `[[a, b], [b*, d]]` zero. The sine
@@ -99,6 +106,11 @@ fn reordered(x: Tensor, order: Tensor, axis: isize) -> Tensor {
 
 /// The eigenvalues in ascending order and the eigenvectors, columns, of a symmetric or Hermitian matrix.
 fn eigh_by_rotations(a: Tensor) -> (Tensor, Tensor) {
+    let (values, vectors) = rotated_to_diagonal(a);
+    (known(a, values), known(a, vectors))
+}
+
+fn rotated_to_diagonal(a: Tensor) -> (Tensor, Tensor) {
     let (n, dtype) = (a.dim(0), a.dtype());
     if n < 2 {
         return (a.diagonal().real(), eye(n, dtype));
@@ -152,6 +164,7 @@ fn eigh_of_matrix(a: Tensor) -> (Tensor, Tensor) {
 /// `jnp.linalg.eigh`: the eigenvalues `[.., n]` in ascending order and the eigenvectors `[.., n, n]`,
 /// columns, of symmetric matrices `a: [.., n, n]` of f32 or f64, or Hermitian matrices of c64 or c128.
 /// The eigenvalues are real. A matrix that is not Hermitian is symmetrized, `(a + a^H) / 2`, as JAX does.
+/// All results are NaN if an element of the matrix is infinite or NaN.
 ///
 /// Signs and phases of eigenvectors may differ from LAPACK's. Derivatives of eigenvectors are those of different
 /// eigenvalues, and infinite where two are equal, as in JAX.
@@ -273,12 +286,13 @@ fn svd_of_tall(a: Tensor, full: bool) -> (Tensor, Tensor, Tensor) {
 }
 
 fn svd_by_rotations(a: Tensor, full: bool) -> (Tensor, Tensor, Tensor) {
-    let (m, n) = (a.dim(0), a.dim(1));
-    if m >= n {
-        return svd_of_tall(a, full);
-    }
-    let (v, s, ut) = svd_of_tall(a.t(), full);
-    (ut.t(), s, v.t())
+    let (u, s, vt) = if a.dim(0) >= a.dim(1) {
+        svd_of_tall(a, full)
+    } else {
+        let (v, s, ut) = svd_of_tall(a.t(), full);
+        (ut.t(), s, v.t())
+    };
+    (known(a, u), known(a, s), known(a, vt))
 }
 
 /// [`svd_by_rotations`] with its derivative in closed form, for different singular values (Giles 2008).
@@ -339,7 +353,8 @@ fn expect_matrix(name: &str, a: Tensor) {
 /// `full_matrices`, JAX's default, `u` is `[.., m, m]` and `vt: [.., n, n]`, else `[.., m, k]` and
 /// `[.., k, n]`.
 ///
-/// Signs and phases of pairs of vectors may differ from LAPACK's. Derivatives of vectors are those of different
+/// All results are NaN if an element of the matrix is infinite or NaN. Signs and phases of pairs of vectors
+/// may differ from LAPACK's. Derivatives of vectors are those of different
 /// singular values, as in JAX.
 ///
 /// # Errors

@@ -150,7 +150,8 @@ pub fn igamma_grad_a(a: Tensor, x: Tensor) -> Tensor {
         let (a, x) = broadcast_pair("igamma_grad_a", a, x);
         let inner = partial(|a| incomplete_gamma(a, x, false, eps, DERIVATIVE_TERMS), a);
         let inner = where_(x.eq(0.0), zeros_like(x), inner);
-        where_(x.lt(0.0) | a.le(0.0), full_like(x, f64::NAN), inner)
+        // NaN is neither.
+        where_(x.ge(0.0) & a.gt(0.0), inner, full_like(x, f64::NAN))
     })
 }
 

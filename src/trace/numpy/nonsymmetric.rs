@@ -6,7 +6,7 @@ use std::panic::Location;
 
 use num_complex::Complex;
 
-use super::eigen::{adjoint, epsilon, householder, product, reflected, scaled, sign_of};
+use super::eigen::{adjoint, epsilon, householder, known, product, reflected, scaled, sign_of};
 use super::linalg::{batch_of, for_each, lu_of_matrix, lu_solve};
 use crate::trace::control::{fori_loop, while_loop};
 use crate::trace::custom::custom_jvp;
@@ -165,10 +165,8 @@ fn normalized(v: Tensor) -> Tensor {
 /// converge, or an element is infinite or NaN.
 fn eig_by_qr(a: Tensor, vectors: bool) -> Vec<Tensor> {
     let n = a.dim(0);
-    let nan = Complex::new(f64::NAN, f64::NAN);
     if n < 2 {
-        let finite = a.is_finite().all(..);
-        return [a.diagonal(), eye(n, a.dtype())].map(|x| where_(finite, x, nan)).to_vec();
+        return [a.diagonal(), eye(n, a.dtype())].map(|x| known(a, x)).to_vec();
     }
     let (a, power) = scaled(a);
     let (z, converged) = schur(a, vectors);
@@ -178,6 +176,7 @@ fn eig_by_qr(a: Tensor, vectors: bool) -> Vec<Tensor> {
         let q = z.slice_axis(0, n, 2 * n);
         results.push(normalized(product(q, triangular_eigenvectors(t))));
     }
+    let nan = Complex::new(f64::NAN, f64::NAN);
     results.into_iter().map(|x| where_(converged, x, nan)).collect()
 }
 
