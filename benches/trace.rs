@@ -88,7 +88,7 @@ fn updates((nets, xs, ys): (Net<Tensor>, Tensor, Tensor)) -> Net<Tensor> {
     vmap(|(net, x, y): (Net<Tensor>, Tensor, Tensor)| {
         let loss = |net: Net<Tensor>| (net.apply(x) - y).square().mean(..);
         let grads = grad(loss)(net.clone());
-        tree::zip_map(net, grads, |w: Tensor, g: Tensor| w - 0.01 * g).expect("of one structure")
+        tree::zip_map(net, grads, |w: Tensor, g: Tensor| w - 0.01 * g)
     })((nets, xs, ys))
 }
 

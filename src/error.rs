@@ -4,8 +4,10 @@
 //! also gives the location: the user's line, the line that made the offending operand, and the
 //! transformations around it.
 
+use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
-use std::panic::Location;
+use std::panic::{self, AssertUnwindSafe, Location};
 use std::path::PathBuf;
 
 /// A line of the user's source.
@@ -197,3 +199,29 @@ impl fmt::Debug for TraceError {
 }
 
 impl std::error::Error for TraceError {}
+
+thread_local! {
+    /// Calls of [`catch`] under way.
+    static BOUNDARIES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Ends the trace with an error. The boundary of the trace returns it as `Err`; outside of every
+/// boundary the error is a panic, which prints it.
+pub(crate) fn fail(error: TraceError) -> ! {
+    if BOUNDARIES.get() == 0 {
+        panic!("{error}");
+    }
+    // Not a panic: no hook runs, nothing is printed, and `catch` below takes the payload.
+    panic::resume_unwind(Box::new(error))
+}
+
+/// Runs `f` as the outermost boundary of a trace: an error inside comes back as `Err`.
+pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, Box<TraceError>> {
+    BOUNDARIES.set(BOUNDARIES.get() + 1);
+    let result = panic::catch_unwind(AssertUnwindSafe(f));
+    BOUNDARIES.set(BOUNDARIES.get() - 1);
+    result.map_err(|payload: Box<dyn Any + Send>| match payload.downcast::<TraceError>() {
+        Ok(error) => error,
+        Err(other) => panic::resume_unwind(other),
+    })
+}

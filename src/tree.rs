@@ -32,8 +32,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::Location;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, TraceError, fail};
 
 // The derive and the trait share a name, and so do their paths.
 pub use podracer_derive::Tree;
@@ -635,18 +636,23 @@ pub fn structure<T: Leaf, M: Tree<T>>(tree: &M) -> u64 {
 /// Applies `f` to each pair of leaves of two trees: `jax.tree.map` of two trees.
 ///
 /// # Errors
-/// [`Error::Argument`] if the trees have different structures; it names the first path that only
-/// one of them has.
+/// Ends the trace, or panics outside of one, if the trees have different structures; the message names
+/// the first path that only one of them has.
+#[track_caller]
 pub fn zip_map<T: Leaf, S: Leaf, U: Leaf, M: Tree<T>>(
     left: M,
     right: M::With<S>,
     mut f: impl FnMut(T, S) -> U,
-) -> Result<M::With<U>> {
-    same_structure::<T, S, M, M::With<S>>(&left, &right)?;
+) -> M::With<U> {
+    if let Err(error) = same_structure::<T, S, M, M::With<S>>(&left, &right) {
+        let (problem, at) = (error.to_string(), Location::caller());
+        let (op, operands, frames) = ("zip_map".into(), Vec::new(), Vec::new());
+        fail(TraceError { op, problem, at, operands, frames });
+    }
     let mut right = into_leaves(right).into_iter();
-    Ok(left.map_leaves(&Path::ROOT, &mut |_, leaf| {
+    left.map_leaves(&Path::ROOT, &mut |_, leaf| {
         f(leaf, right.next().expect("equal structures have as many leaves"))
-    }))
+    })
 }
 
 /// Checks that two trees have one structure.
@@ -706,6 +712,7 @@ pub fn hash_static<H: Hash + ?Sized>(value: &H, mut state: &mut dyn Hasher) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::catch;
 
     #[test]
     fn paths_name_every_leaf() {
@@ -785,13 +792,12 @@ mod tests {
 
     #[test]
     fn structures_are_told_apart() {
-        let error =
-            zip_map::<usize, usize, usize, _>(vec![1, 2], vec![1], |a, b| a + b).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the trees have different structures: $[1] is in the first and not in the second"
-        );
-        let sum = zip_map::<usize, usize, usize, _>(vec![1, 2], vec![3, 4], |a, b| a + b).unwrap();
+        let add = |a: usize, b: usize| a + b;
+        let error = catch(|| zip_map::<_, _, usize, _>(vec![1, 2], vec![1], add)).unwrap_err();
+        let problem =
+            "the trees have different structures: $[1] is in the first and not in the second";
+        assert_eq!((&*error.op, &*error.problem), ("zip_map", problem));
+        let sum = zip_map::<_, _, usize, _>(vec![1, 2], vec![3, 4], add);
         assert_eq!(sum, [4, 6]);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::adam::power;
 use super::condition::update_if;
-use super::leaves::{map_leaves, select};
+use super::leaves::{map_leaves, scalar_type_of, select};
 use super::{GradientTransformation, increment, leaves_of, zeros_like};
 use crate::trace::ops::{self, where_};
 use crate::trace::tensor::{fail_op, function};
@@ -89,7 +89,7 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for Ema {
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
         let _scope = function("ema");
         let count = increment(state.count);
-        let scale: Tensor = 1.0 - power(self.decay, count);
+        let scale: Tensor = 1.0 - power(self.decay, count, scalar_type_of(&tree::leaves(grads)));
         let trees = [grads, &state.ema];
         let [updates, ema] = map_leaves("ema", ["updates", "ema"], trees, |[g, mean]| {
             let mean = (1.0 - self.decay) * g + self.decay * mean;
@@ -263,9 +263,11 @@ pub fn skip_not_finite<P: Tree<Tensor>>(updates: &P) -> (Tensor, Tensor) {
 #[track_caller]
 pub fn skip_large_updates<P: Tree<Tensor>>(updates: &P, max_squared_norm: f64) -> (Tensor, Tensor) {
     let _scope = function("skip_large_updates");
-    let mut total = ops::zeros([], DType::F32);
-    for leaf in tree::leaves(updates) {
-        total = total + leaf.square().sum(..).to(DType::F32);
+    let leaves = tree::leaves(updates);
+    let dtype = scalar_type_of(&leaves);
+    let mut total = ops::zeros([], dtype);
+    for leaf in leaves {
+        total = total + leaf.square().sum(..).to(dtype);
     }
     (!total.lt(max_squared_norm), total)
 }

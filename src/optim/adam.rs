@@ -1,7 +1,8 @@
 //! Adam, AdamW and RAdam.
 
+use super::leaves::{scalar_type, scalar_type_of};
 use super::{apply_updates, leaves_of, scaled, zeros_like};
-use crate::trace::ops::{self, Operand, where_};
+use crate::trace::ops::{self, Operand, constant, where_};
 use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
@@ -82,10 +83,12 @@ pub(super) fn increment(count: Tensor) -> Tensor {
     where_(count.lt(i32::MAX), count + 1, count)
 }
 
-/// Computes `decay^count` in f32, as optax does.
+/// Computes `decay^count` for leaves of `dtype`, in its [`scalar_type`].
 #[track_caller]
-pub(super) fn power(decay: f64, count: Tensor) -> Tensor {
-    ops::constant(decay as f32).pow(count.to(DType::F32))
+pub(super) fn power(decay: f64, count: Tensor, dtype: DType) -> Tensor {
+    let dtype = scalar_type(dtype);
+    let decay = if dtype == DType::F64 { constant(decay) } else { constant(decay as f32) };
+    decay.pow(count.to(dtype))
 }
 
 impl<L> Adam<L> {
@@ -115,9 +118,9 @@ impl<L: Operand> Adam<L> {
         let names = ["params", "grads", "m", "v"];
         let [values, grads, ms, vs] = leaves_of("adam", names, [params, grads, &state.m, &state.v]);
         let (ms, vs) = moments((self.b1, self.b2), [grads, ms, vs]);
-        let count = increment(state.count);
-        let m_scale: Tensor = 1.0 - power(self.b1, count);
-        let v_scale: Tensor = 1.0 - power(self.b2, count);
+        let (count, dtype) = (increment(state.count), scalar_type_of(&values));
+        let m_scale: Tensor = 1.0 - power(self.b1, count, dtype);
+        let v_scale: Tensor = 1.0 - power(self.b2, count, dtype);
         let mut directions = Vec::with_capacity(values.len());
         for ((param, m), v) in values.into_iter().zip(&ms).zip(&vs) {
             let (m_scale, v_scale) = (m_scale.to(m.dtype()), v_scale.to(v.dtype()));
@@ -197,16 +200,17 @@ impl<L: Operand> RAdam<L> {
         &self,
         grads: &M,
         state: AdamState<Tensor, M>,
+        _: &M,
     ) -> (M, AdamState<Tensor, M>) {
         let [grad_leaves, ms, vs] =
             leaves_of("radam", ["grads", "m", "v"], [grads, &state.m, &state.v]);
         let (ms, vs) = moments((self.b1, self.b2), [grad_leaves, ms, vs]);
-        let count = increment(state.count);
-        let decayed = power(self.b2, count);
-        let m_scale: Tensor = 1.0 - power(self.b1, count);
+        let (count, dtype) = (increment(state.count), scalar_type_of(&ms));
+        let decayed = power(self.b2, count, dtype);
+        let m_scale: Tensor = 1.0 - power(self.b1, count, dtype);
         let v_scale: Tensor = 1.0 - decayed;
         let limit = 2.0 / (1.0 - self.b2) - 1.0;
-        let length: Tensor = limit - 2.0 * count.to(DType::F32) * decayed / v_scale;
+        let length: Tensor = limit - 2.0 * count.to(dtype) * decayed / v_scale;
         let rectified = length.ge(self.threshold);
         // The argument of the root can be negative where the root is not selected.
         let numerator = (length - 4.0) * (length - 2.0) * limit;
@@ -232,7 +236,7 @@ impl<L: Operand> RAdam<L> {
         grads: M,
         state: AdamState<Tensor, M>,
     ) -> (M, AdamState<Tensor, M>) {
-        let (updates, state) = self.update(&grads, state);
+        let (updates, state) = self.update(&grads, state, &params);
         (apply_updates(params, updates), state)
     }
 }

@@ -2,13 +2,13 @@
 
 use std::any::Any;
 
-use super::leaves::map_leaves;
+use super::leaves::{map_leaves, scalar_type_of};
 use super::scale::scalar;
 use super::{GradientTransformation, increment};
 use crate::random::{Key, normal};
+use crate::trace::Tensor;
 use crate::trace::ops::{self, Operand};
 use crate::trace::tensor::function;
-use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
 /// Transformation built by [`add_decayed_weights`].
@@ -76,9 +76,10 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for AddNoise {
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
         let _scope = function("add_noise");
         let count = increment(state.count);
-        let variance: Tensor = self.eta / count.to(DType::F32).pow(self.gamma);
-        let (next, sample) = state.key.split();
         let leaves = tree::leaves(grads);
+        let dtype = scalar_type_of(&leaves);
+        let variance: Tensor = self.eta / count.to(dtype).pow(self.gamma);
+        let (next, sample) = state.key.split();
         let mut noisy = Vec::with_capacity(leaves.len());
         for (g, key) in leaves.iter().zip(sample.split_vec(leaves.len())) {
             let noise = normal(key, g.shape(), g.dtype());

@@ -1,6 +1,6 @@
 //! Adafactor: second moments of matrices as the product of a row and a column.
 
-use super::leaves::map_leaves;
+use super::leaves::{map_leaves, scalar_type_of};
 use super::{
     AddDecayedWeights, Chain, ClipByBlockRms, Ema, GradientTransformation, LearningRate, OptState,
     Scale, ScaleByLearningRate, ScaleByParamBlockRms, add_decayed_weights, chain,
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::trace::ops;
 use crate::trace::tensor::function;
-use crate::trace::{DType, Shape, Tensor};
+use crate::trace::{Shape, Tensor};
 use crate::tree::{self, Tree};
 
 /// Transformation built by [`scale_by_factored_rms`].
@@ -121,7 +121,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByFactoredRms {
         let _scope = function("scale_by_factored_rms");
         let names = ["params", "updates"];
         let [_] = map_leaves("scale_by_factored_rms", names, [params, grads], |[_, g]| [g]);
-        let step = (state.count - self.step_offset).to(DType::F32) + 1.0;
+        let dtype = scalar_type_of(&tree::leaves(grads));
+        let step = (state.count - self.step_offset).to(dtype) + 1.0;
         let decay: Tensor = 1.0 - step.pow(-self.decay_rate);
         let old = [&state.v_row, &state.v_col, &state.v].map(tree::leaves);
         let mut updates = Vec::new();

@@ -1,5 +1,6 @@
 //! Hyperparameters as part of the state.
 
+use super::leaves::scalar_type_of;
 use super::{GradientTransformation, Schedule, increment};
 use crate::trace::{DType, Tensor, ops};
 use crate::tree::{self, Leaf, Tree};
@@ -40,7 +41,7 @@ pub struct InjectHyperparams<H, F> {
 pub struct InjectHyperparamsState<T, H, S> {
     /// Number of updates made, `i32`.
     pub count: T,
-    /// Hyperparameters of the last update, f32 scalars. A number that is replaced here is used by
+    /// Hyperparameters of the last update, scalars of f64 if a parameter is f64, else of f32. A number that is replaced here is used by
     /// the next update.
     pub hyperparams: H,
     /// State of the inner transformation.
@@ -87,15 +88,16 @@ fn values<H: Tree<Hyperparam>>(
     hyperparams: &H,
     count: Tensor,
     state: Option<Vec<Tensor>>,
+    dtype: DType,
 ) -> H::With<Tensor> {
     let mut values = Vec::new();
     let mut definitions = Vec::new();
     hyperparams.visit_leaves(&tree::Path::ROOT, &mut |_, leaf| definitions.push(leaf));
     for (i, definition) in definitions.into_iter().enumerate() {
         values.push(match (definition, &state) {
-            (Hyperparam::Schedule(schedule), _) => schedule.at(count),
+            (Hyperparam::Schedule(schedule), _) => schedule.at_as(count, dtype),
             (Hyperparam::Number(_), Some(state)) => state[i],
-            (Hyperparam::Number(number), None) => ops::full([], *number, DType::F32),
+            (Hyperparam::Number(number), None) => ops::full([], *number, dtype),
         });
     }
     tree::rebuild(hyperparams, values)
@@ -113,15 +115,17 @@ where
     #[track_caller]
     fn init(&self, params: &P) -> Self::State {
         let count = ops::constant(0i32);
-        let hyperparams = values(&self.hyperparams, count, None);
-        let inner = (self.factory)(values(&self.hyperparams, count, None));
+        let dtype = scalar_type_of(&tree::leaves(params));
+        let hyperparams = values(&self.hyperparams, count, None, dtype);
+        let inner = (self.factory)(values(&self.hyperparams, count, None, dtype));
         InjectHyperparamsState { count, hyperparams, inner_state: inner.init(params) }
     }
 
     #[track_caller]
     fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
         let old = tree::leaves(&state.hyperparams);
-        let hyperparams = values(&self.hyperparams, state.count, Some(old));
+        let dtype = scalar_type_of(&tree::leaves(params));
+        let hyperparams = values(&self.hyperparams, state.count, Some(old), dtype);
         let used = tree::leaves(&hyperparams);
         let inner = (self.factory)(tree::rebuild(&self.hyperparams, used));
         let (updates, inner_state) = inner.update(grads, state.inner_state, params);

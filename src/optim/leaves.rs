@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use super::leaves_of;
 use crate::trace::tensor::at_line;
-use crate::trace::{Tensor, ops};
+use crate::trace::{DType, Tensor, ops};
 use crate::tree::{self, Tree};
 
 /// Applies `f` to the corresponding leaves of `N` trees and returns `K` trees of its results.
@@ -30,6 +30,18 @@ pub(super) fn map_leaves<M: Tree<Tensor>, const N: usize, const K: usize>(
         }
     }
     results.map(|leaves| tree::replace(trees[0], leaves))
+}
+
+/// Type of the scalars that belong to leaves of `dtype`, such as bias corrections: f64 for f64, else f32.
+pub(super) fn scalar_type(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// Type of the scalars that belong to all of these leaves: f64 if one of them is f64.
+#[track_caller]
+pub(super) fn scalar_type_of(leaves: &[Tensor]) -> DType {
+    let wide = leaves.iter().any(|leaf| leaf.dtype() == DType::F64);
+    if wide { DType::F64 } else { DType::F32 }
 }
 
 /// Applies `f` to each leaf of `updates`.

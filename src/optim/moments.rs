@@ -3,9 +3,9 @@
 use super::adam::power;
 use super::leaves::{full_like, map_leaves, scalars};
 use super::{AdamState, GradientTransformation, increment, zeros_like};
+use crate::trace::Tensor;
 use crate::trace::ops::{self, where_};
 use crate::trace::tensor::function;
-use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
 /// Names of gradients and moments in messages.
@@ -14,7 +14,7 @@ const MOMENTS: [&str; 3] = ["updates", "m", "v"];
 /// Returns `moment / (1 - decay^count)`.
 #[track_caller]
 fn bias_corrected(moment: Tensor, decay: f64, count: Tensor) -> Tensor {
-    moment / (1.0 - power(decay, count)).to(moment.dtype())
+    moment / (1.0 - power(decay, count, moment.dtype())).to(moment.dtype())
 }
 
 /// Returns the corrected first moment after `count` updates, with Nesterov's look-ahead if asked.
@@ -211,9 +211,9 @@ impl ScaleByRAdam {
     fn leaf(&self, count: Tensor, [g, m, v]: [Tensor; 3]) -> [Tensor; 3] {
         let m = (1.0 - self.b1) * g + self.b1 * m;
         let v = (1.0 - self.b2) * g.square() + self.b2 * v;
-        let decayed = power(self.b2, count);
+        let decayed = power(self.b2, count, v.dtype());
         let limit = 2.0 / (1.0 - self.b2) - 1.0;
-        let length: Tensor = limit - 2.0 * count.to(DType::F32) * decayed / (1.0 - decayed);
+        let length: Tensor = limit - 2.0 * count.to(decayed.dtype()) * decayed / (1.0 - decayed);
         // The argument of the root can be negative where the root is not selected.
         let numerator = (length - 4.0) * (length - 2.0) * limit;
         let factor = (numerator / ((limit - 4.0) * (limit - 2.0) * length)).sqrt();

@@ -123,7 +123,7 @@ impl<P, F: Fn(&P) -> Tensor> Measure<P> for MeasureWithEma<F> {
         let _scope = function("measure_with_ema");
         let ema = (1.0 - self.decay) * (self.measure)(updates) + self.decay * state.ema;
         let count = increment(state.count);
-        let scale: Tensor = 1.0 - power(self.decay, count);
+        let scale: Tensor = 1.0 - power(self.decay, count, ema.dtype());
         let mean = if self.debias { ema / scale.to(ema.dtype()) } else { ema };
         (mean, MeasureWithEmaState { count, ema })
     }

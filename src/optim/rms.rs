@@ -61,7 +61,7 @@ fn zero_count(bias_correction: bool) -> Option<Tensor> {
 #[track_caller]
 fn corrected(moment: Tensor, decay: f64, count: Option<Tensor>) -> Tensor {
     match count {
-        Some(count) => moment / (1.0 - power(decay, count)).to(moment.dtype()),
+        Some(count) => moment / (1.0 - power(decay, count, moment.dtype())).to(moment.dtype()),
         None => moment,
     }
 }

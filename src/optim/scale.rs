@@ -1,11 +1,11 @@
 //! Scaling of updates by numbers, schedules, signs and norms of the parameters.
 
-use super::leaves::{map_leaves, map_updates};
+use super::leaves::{map_leaves, map_updates, scalar_type_of};
 use super::{GradientTransformation, Schedule, increment};
 use crate::trace::ops::{self, Operand, where_};
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Tensor, TensorType};
-use crate::tree::Tree;
+use crate::tree::{self, Tree};
 
 /// Implements [`GradientTransformation`] without state, by a function of one leaf of the updates.
 macro_rules! stateless_by_leaf {
@@ -103,12 +103,25 @@ impl ScaleByScheduleState<Tensor> {
 pub trait ScheduleFn {
     /// Returns the value, a float scalar, after `count` updates, an `i32` scalar.
     fn at_count(&self, count: Tensor) -> Tensor;
+
+    /// Returns the value for updates of which these are the leaves: a [`Schedule`] computes it in f64 if
+    /// one of them is f64.
+    #[track_caller]
+    fn at_count_for(&self, count: Tensor, leaves: &[Tensor]) -> Tensor {
+        let _ = leaves;
+        self.at_count(count)
+    }
 }
 
 impl ScheduleFn for Schedule {
     #[track_caller]
     fn at_count(&self, count: Tensor) -> Tensor {
         self.at(count)
+    }
+
+    #[track_caller]
+    fn at_count_for(&self, count: Tensor, leaves: &[Tensor]) -> Tensor {
+        self.at_as(count, scalar_type_of(leaves))
     }
 }
 
@@ -139,7 +152,7 @@ impl<F: ScheduleFn, P: Tree<Tensor>> GradientTransformation<P> for ScaleBySchedu
 
     #[track_caller]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let step_size = self.0.at_count(state.count);
+        let step_size = self.0.at_count_for(state.count, &tree::leaves(grads));
         let _scope = function("scale_by_schedule");
         let updates = map_updates("scale_by_schedule", grads, |u| {
             scalar("step_size", step_size, u.dtype()) * u
@@ -202,7 +215,7 @@ impl<F: ScheduleFn> LearningRate for F {
         updates: &P,
         state: Self::State,
     ) -> (P, Self::State) {
-        let rate = self.at_count(state.count);
+        let rate = self.at_count_for(state.count, &tree::leaves(updates));
         let (updates, ()) = rate.scale(sign, updates, ());
         (updates, ScaleByScheduleState { count: increment(state.count) })
     }

@@ -143,7 +143,17 @@ impl Schedule {
     /// one more than their boundaries.
     #[track_caller]
     pub fn at(&self, count: Tensor) -> Tensor {
-        let as_float = count.to(DType::F32);
+        self.at_as(count, DType::F32)
+    }
+
+    /// [`at`](Schedule::at) computed in `dtype`, f32 or f64. Optimizers take the rate of f64 parameters
+    /// in f64.
+    ///
+    /// # Errors
+    /// Ends the trace in the cases of [`at`](Schedule::at).
+    #[track_caller]
+    pub fn at_as(&self, count: Tensor, dtype: DType) -> Tensor {
+        let as_float = count.to(dtype);
         let constant = |value: f64| full_like(as_float, value);
         match *self {
             Schedule::Constant(value) => constant(value),
@@ -154,7 +164,7 @@ impl Schedule {
             }
             Schedule::Polynomial { init, steps: 0, .. } => constant(init),
             Schedule::Polynomial { init, end, power, steps, begin } => {
-                let part = (count - begin).to(DType::F32).clip(0.0, steps as f64) / steps as f64;
+                let part = (count - begin).to(dtype).clip(0.0, steps as f64) / steps as f64;
                 (init - end) * (1.0 - part).pow(power) + end
             }
             Schedule::Cosine { steps: 0, .. } => fail_op(
@@ -171,7 +181,7 @@ impl Schedule {
             Schedule::Exponential { init, steps: 0, .. } => constant(init),
             Schedule::Exponential { init, rate: 0.0, .. } => constant(init),
             Schedule::Exponential { init, steps, rate, begin, staircase, end } => {
-                let elapsed = (count - begin).to(DType::F32);
+                let elapsed = (count - begin).to(dtype);
                 let power = elapsed / steps as f64;
                 let power = if staircase { power.floor() } else { power };
                 let decayed = init * full_like(as_float, rate).pow(power);
@@ -192,10 +202,10 @@ impl Schedule {
             }
             Schedule::PiecewiseInterpolate { interpolation, init, ref boundaries_and_scales } => {
                 ensure_scales("piecewise_interpolate_schedule", boundaries_and_scales);
-                interpolated(interpolation, &knots(init, boundaries_and_scales), count)
+                interpolated(interpolation, &knots(init, boundaries_and_scales), count, dtype)
             }
             Schedule::Joined { ref schedules, ref boundaries } => {
-                joined(schedules, boundaries, count)
+                joined(schedules, boundaries, count, dtype)
             }
         }
     }
@@ -256,12 +266,17 @@ impl Schedule {
 }
 
 #[track_caller]
-fn interpolated(interpolation: Interpolation, knots: &[(u32, f64)], count: Tensor) -> Tensor {
+fn interpolated(
+    interpolation: Interpolation,
+    knots: &[(u32, f64)],
+    count: Tensor,
+    dtype: DType,
+) -> Tensor {
     let (_, last) = knots[knots.len() - 1];
-    let mut value = full_like(count.to(DType::F32), last);
+    let mut value = full_like(count.to(dtype), last);
     for pair in knots.windows(2).rev() {
         let ((start, from), (stop, to)) = (pair[0], pair[1]);
-        let part = (count - start).to(DType::F32) / (stop - start).max(1) as f64;
+        let part = (count - start).to(dtype) / (stop - start).max(1) as f64;
         let within = match interpolation {
             Interpolation::Linear => (to - from) * part + from,
             Interpolation::Cosine => {
@@ -291,7 +306,7 @@ fn interpolated_value(interpolation: Interpolation, knots: &[(u32, f64)], count:
 }
 
 #[track_caller]
-fn joined(schedules: &[Schedule], boundaries: &[u32], count: Tensor) -> Tensor {
+fn joined(schedules: &[Schedule], boundaries: &[u32], count: Tensor, dtype: DType) -> Tensor {
     if schedules.len() != boundaries.len() + 1 {
         let problem = format!(
             "takes one schedule more than boundaries, and got {} schedules and {} boundaries",
@@ -300,9 +315,9 @@ fn joined(schedules: &[Schedule], boundaries: &[u32], count: Tensor) -> Tensor {
         );
         fail_op("join_schedules", problem);
     }
-    let mut value = schedules[0].at(count);
+    let mut value = schedules[0].at_as(count, dtype);
     for (boundary, schedule) in boundaries.iter().zip(&schedules[1..]) {
-        value = where_(count.lt(*boundary), value, schedule.at(count - *boundary));
+        value = where_(count.lt(*boundary), value, schedule.at_as(count - *boundary, dtype));
     }
     value
 }

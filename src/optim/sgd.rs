@@ -69,7 +69,12 @@ impl<L: Operand> Sgd<L> {
 
     /// Returns the updates to add to the parameters, and the next state.
     #[track_caller]
-    pub fn update<M: Tree<Tensor>>(&self, grads: &M, state: SgdState<M>) -> (M, SgdState<M>) {
+    pub fn update<M: Tree<Tensor>>(
+        &self,
+        grads: &M,
+        state: SgdState<M>,
+        _: &M,
+    ) -> (M, SgdState<M>) {
         let Some(trace) = state.trace else {
             let [leaves] = leaves_of("sgd", ["grads"], [grads]);
             let updates = tree::replace(grads, scaled(leaves, self.learning_rate));
@@ -89,7 +94,7 @@ impl<L: Operand> Sgd<L> {
         grads: M,
         state: SgdState<M>,
     ) -> (M, SgdState<M>) {
-        let (updates, state) = self.update(&grads, state);
+        let (updates, state) = self.update(&grads, state, &params);
         (apply_updates(params, updates), state)
     }
 }
@@ -171,6 +176,7 @@ impl<L: Operand> RmsProp<L> {
         &self,
         grads: &M,
         state: RmsPropState<M>,
+        _: &M,
     ) -> (M, RmsPropState<M>) {
         let [leaves, old] = leaves_of("rmsprop", ["grads", "v"], [grads, &state.v]);
         let (mut vs, mut directions) = (Vec::new(), Vec::new());
@@ -201,7 +207,7 @@ impl<L: Operand> RmsProp<L> {
         grads: M,
         state: RmsPropState<M>,
     ) -> (M, RmsPropState<M>) {
-        let (updates, state) = self.update(&grads, state);
+        let (updates, state) = self.update(&grads, state, &params);
         (apply_updates(params, updates), state)
     }
 }

@@ -2,6 +2,7 @@
 
 mod contrib;
 mod optax;
+mod wide;
 mod wrappers;
 
 use super::*;

@@ -1,12 +1,13 @@
 //! Interface of gradient transformations and optimizers.
 
+use super::leaves::scalar_type_of;
 use super::{
     Adam, AdamState, RAdam, RmsProp, RmsPropState, ScaleByScheduleState, Schedule, Sgd, SgdState,
     apply_updates, increment,
 };
 use crate::trace::Tensor;
 use crate::trace::ops::Operand;
-use crate::tree::Tree;
+use crate::tree::{self, Tree};
 
 /// Gradient transformation over parameters `P`: `optax.GradientTransformation`.
 ///
@@ -88,8 +89,8 @@ impl<L: Operand, P: Tree<Tensor>> GradientTransformation<P> for RAdam<L> {
     }
 
     #[track_caller]
-    fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        RAdam::update(self, grads, state)
+    fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
+        RAdam::update(self, grads, state, params)
     }
 }
 
@@ -102,8 +103,8 @@ impl<L: Operand, P: Tree<Tensor>> GradientTransformation<P> for Sgd<L> {
     }
 
     #[track_caller]
-    fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        Sgd::update(self, grads, state)
+    fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
+        Sgd::update(self, grads, state, params)
     }
 }
 
@@ -116,8 +117,8 @@ impl<L: Operand, P: Tree<Tensor>> GradientTransformation<P> for RmsProp<L> {
     }
 
     #[track_caller]
-    fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        RmsProp::update(self, grads, state)
+    fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
+        RmsProp::update(self, grads, state, params)
     }
 }
 
@@ -134,7 +135,8 @@ macro_rules! scheduled_by_own_count {
 
             #[track_caller]
             fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
-                let learning_rate = self.learning_rate.at(state.count);
+                let dtype = scalar_type_of(&tree::leaves(params));
+                let learning_rate = self.learning_rate.at_as(state.count, dtype);
                 let optimizer = self.clone().with_learning_rate(learning_rate);
                 GradientTransformation::update(&optimizer, grads, state, params)
             }
@@ -158,7 +160,8 @@ macro_rules! scheduled {
             #[track_caller]
             fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
                 let (state, schedule) = state;
-                let learning_rate = self.learning_rate.at(schedule.count);
+                let dtype = scalar_type_of(&tree::leaves(params));
+                let learning_rate = self.learning_rate.at_as(schedule.count, dtype);
                 let optimizer = self.clone().with_learning_rate(learning_rate);
                 let (updates, state) =
                     GradientTransformation::update(&optimizer, grads, state, params);

@@ -1,7 +1,7 @@
 //! Functions of trees that optimizers are made of.
 
 use super::adam::power;
-use super::leaves::{map_leaves, map_updates};
+use super::leaves::{map_leaves, map_updates, scalar_type_of};
 use crate::trace::Tensor;
 use crate::trace::custom::custom_jvp;
 use crate::trace::tensor::{fail_op, function};
@@ -47,7 +47,7 @@ pub fn bias_correction<M: Tree<Tensor>>(moment: &M, decay: f64, count: Tensor) -
         let problem = format!("count must be an integer scalar, and is {}", count.ty());
         fail_op("bias_correction", problem);
     }
-    let scale: Tensor = 1.0 - power(decay, count);
+    let scale: Tensor = 1.0 - power(decay, count, scalar_type_of(&tree::leaves(moment)));
     map_updates("bias_correction", moment, |t| t / scale.to(t.dtype()))
 }
 

@@ -5,10 +5,9 @@
 //! Program, and is passed in where the Program is used. So a closure may use any tensor of the
 //! traces around it.
 
-use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::panic::{self, AssertUnwindSafe, Location};
+use std::panic::Location;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use smallvec::SmallVec;
@@ -18,7 +17,7 @@ use super::check;
 use super::op::Op;
 use super::program::{Equation, Program, Var, Vars};
 use super::types::{DType, Shape, TensorType};
-use crate::error::{Loc, OperandNote, Origin, TraceError};
+use crate::error::{self, Loc, OperandNote, Origin, TraceError, fail};
 use crate::tree::{Leaf, Path, Tree};
 
 /// A traced value: the name of a value that a compiled function will have.
@@ -71,19 +70,6 @@ struct Stack {
 
 thread_local! {
     static STACK: RefCell<Stack> = RefCell::default();
-    /// Calls of [`catch`] under way. Not a field of the stack, which is borrowed where `fail` is
-    /// called.
-    static BOUNDARIES: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Ends the trace with an error. The boundary of the trace returns it as `Err`; outside of every
-/// boundary the error is a panic, which prints it.
-pub(crate) fn fail(error: TraceError) -> ! {
-    if BOUNDARIES.get() == 0 {
-        panic!("{error}");
-    }
-    // Not a panic: no hook runs, nothing is printed, and `catch` below takes the payload.
-    panic::resume_unwind(Box::new(error))
 }
 
 /// Ends the trace with an error of `op` that concerns no operand.
@@ -206,15 +192,8 @@ impl Drop for Restore {
 
 /// Runs `f` as the outermost boundary of a trace: an error inside comes back as `Err`.
 pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, Box<TraceError>> {
-    let restore = Restore::new();
-    BOUNDARIES.set(BOUNDARIES.get() + 1);
-    let result = panic::catch_unwind(AssertUnwindSafe(f));
-    BOUNDARIES.set(BOUNDARIES.get() - 1);
-    drop(restore);
-    result.map_err(|payload: Box<dyn Any + Send>| match payload.downcast::<TraceError>() {
-        Ok(error) => error,
-        Err(other) => panic::resume_unwind(other),
-    })
+    let _restore = Restore::new();
+    error::catch(f)
 }
 
 /// Runs `f` inside a transformation called `name`, which messages will mention.

@@ -269,6 +269,17 @@ impl TensorType {
         TensorType { dtype, shape: Shape::scalar() }
     }
 
+    /// Element type, as [`Tensor::dtype`](crate::Tensor::dtype) and [`Array::dtype`](crate::Array::dtype).
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Sizes of the axes, as [`Tensor::shape`](crate::Tensor::shape) and
+    /// [`Array::shape`](crate::Array::shape).
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
     /// Number of axes.
     pub fn rank(&self) -> usize {
         self.shape.rank()

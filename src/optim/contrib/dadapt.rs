@@ -13,7 +13,7 @@ use crate::tree::{self, Tree};
 /// Returns `sqrt(1 - b2^t) / (1 - b1^t)`, the bias correction of Adam as a factor of the step size.
 #[track_caller]
 fn correction((b1, b2): (f64, f64), count: Tensor, dtype: DType) -> Tensor {
-    ((1.0 - power(b2, count)).sqrt() / (1.0 - power(b1, count))).to(dtype)
+    (1.0 - power(b2, count, dtype)).sqrt() / (1.0 - power(b1, count, dtype))
 }
 
 /// AdamW with an estimated step size; built by [`dadapt_adamw`].

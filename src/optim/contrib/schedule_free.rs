@@ -160,7 +160,7 @@ impl<O: GradientTransformation<P>, P: Tree<Tensor>> GradientTransformation<P> fo
         let (moves, base_optimizer_state) =
             self.base_optimizer.update(grads, state.base_optimizer_state, params);
         at_line(Location::caller(), || {
-            let rate = self.learning_rate.at(state.step_count).to(state.max_lr.dtype());
+            let rate = self.learning_rate.at_as(state.step_count, state.max_lr.dtype());
             let max_lr = state.max_lr.maximum(rate);
             let weight = max_lr.pow(self.weight_lr_power);
             let weight_sum = state.weight_sum + weight;

@@ -17,7 +17,7 @@ pub(super) fn fixture() -> Fixture {
     Fixture::new(include_str!("../../../tests/fixtures/optim/optim.json"))
 }
 
-fn waves(shape: &[usize], phase: f64, scale: f32) -> Vec<f32> {
+pub(super) fn waves(shape: &[usize], phase: f64, scale: f32) -> Vec<f32> {
     let count: usize = shape.iter().product();
     (0..count).map(|i| scale * (0.7 * i as f64 + phase).sin() as f32).collect()
 }
@@ -65,6 +65,20 @@ pub(super) fn check_with<O: GradientTransformation<Params>>(
 ) {
     let ours = numbers(|| trained(&optimizer, gradients(broken)));
     fixture().close(name, ours, ROUNDING);
+    steps_of_f64_have_no_f32(name, &optimizer);
+}
+
+/// Scalars beside f64 parameters, such as bias corrections and schedules, are f64.
+fn steps_of_f64_have_no_f32<O: GradientTransformation<Params>>(name: &str, optimizer: &O) {
+    let wide =
+        |shape: &[usize]| Array::from(Literal::filled(TensorType::new(DType::F64, shape), 0.5));
+    let params = (wide(&[7]), wide(&[5, 3]), wide(&[]), wide(&[2, 3, 4]));
+    let steps = |params: Params| {
+        let (params, state) = optimizer.step(params, params, optimizer.init(&params));
+        optimizer.step(params, params, state).0
+    };
+    let text = crate::make_program(steps, &params).unwrap().to_string();
+    assert!(!text.contains("f32"), "{name}: {text}");
 }
 
 pub(super) fn check<O: GradientTransformation<Params>>(name: &str, optimizer: O) {
@@ -73,7 +87,7 @@ pub(super) fn check<O: GradientTransformation<Params>>(name: &str, optimizer: O)
 
 pub(super) const RATE: f64 = 1e-2;
 
-fn warmup() -> Schedule {
+pub(super) fn warmup() -> Schedule {
     warmup_cosine_decay_schedule(0.0, RATE, 10, 40, 1e-3)
 }
 
@@ -182,9 +196,9 @@ fn learning_rates_can_depend_on_the_count() {
     check("sgd_schedule", Sgd { momentum: 0.9, ..sgd(warmup()) });
     check("rmsprop_schedule", rmsprop(warmup()));
     check("lion_schedule", lion(warmup()));
-    let decay = |count: Tensor| -RATE / (1.0 + count.to(DType::F32));
+    let decay = |count: Tensor| -RATE / (1.0 + count.to(DType::F64));
     check("schedule_function", chain((scale_by_adam(), scale_by_schedule(decay))));
-    let rate = |count: Tensor| RATE / (1.0 + count.to(DType::F32));
+    let rate = |count: Tensor| RATE / (1.0 + count.to(DType::F64));
     check("schedule_function", chain((scale_by_adam(), scale_by_learning_rate(rate))));
     let injected = chain((
         inject_hyperparams(|max_delta: Tensor| clip(max_delta), Hyperparam::from(0.3)),
