@@ -48,7 +48,7 @@ impl<S: Operand> ClipByGlobalNorm<S> {
     #[track_caller]
     pub fn apply<M: Tree<Tensor>>(&self, grads: M) -> M {
         let norm = global_norm(&grads);
-        let small = norm.lt(scalar("max_norm", self.0, norm.dtype()));
+        let small = norm.le(scalar("max_norm", self.0, norm.dtype()));
         let mut clipped = Vec::new();
         for g in tree::leaves(&grads) {
             let max_norm = self.0.to_tensor(&g.ty()).to(g.dtype());
@@ -186,7 +186,7 @@ pub fn unitwise_clip(norm: Tensor, max_norm: Tensor, grad: Tensor, div_eps: f64)
             fail_op("unitwise_clip", format!("shapes must be equal; {problem}"));
         }
     }
-    where_(norm.lt(max_norm), grad, grad * (max_norm / norm.maximum(div_eps)))
+    where_(norm.le(max_norm), grad, grad * (max_norm / norm.maximum(div_eps)))
 }
 
 stateless_by_param! {

@@ -28,6 +28,7 @@ pub use convolution::{
     ConvGeneralDilated, ConvTranspose, DimensionNumbers, conv_general_dilated, conv_transpose,
 };
 pub use create::*;
+pub(crate) use elementwise::log_of_sum;
 pub use elementwise::{Operand, div, logaddexp, where_};
 pub use fourier::fft;
 pub(crate) use index::wide;

@@ -42,6 +42,8 @@ mod narrow;
 mod native_calls;
 mod outside;
 mod parity;
+#[path = "../peers/mod.rs"]
+mod peers;
 mod pjrt;
 mod precision;
 mod programs;
@@ -52,6 +54,7 @@ mod remat;
 mod results;
 mod rows;
 mod sizes;
+mod special_values;
 mod stablehlo_text;
 mod statistics;
 mod text;

@@ -18,8 +18,8 @@ pub(super) fn unary(op: UnaryOp) -> fn(Complex64) -> Complex64 {
         UnaryOp::Expm1 => expm1,
         UnaryOp::Log => Complex64::ln,
         UnaryOp::Log1p => log1p,
-        UnaryOp::Sqrt => Complex64::sqrt,
-        UnaryOp::Rsqrt => |z| quotient(Complex64::ONE, z.sqrt()),
+        UnaryOp::Sqrt => sqrt,
+        UnaryOp::Rsqrt => |z| quotient(Complex64::ONE, sqrt(z)),
         UnaryOp::Sin => Complex64::sin,
         UnaryOp::Cos => Complex64::cos,
         // tan z = -i tanh(i z).
@@ -94,4 +94,17 @@ fn tanh(z: Complex64) -> Complex64 {
         return Complex::new(z.re.signum(), 0.0);
     }
     z.tanh()
+}
+
+/// The principal root; of infinities, whose angle the polar form does not know, as XLA's.
+fn sqrt(z: Complex64) -> Complex64 {
+    if z.is_nan() {
+        return Complex::new(f64::NAN, f64::NAN);
+    }
+    match (z.re.is_infinite(), z.im.is_infinite()) {
+        (_, true) => Complex::new(f64::INFINITY, z.im),
+        (true, _) if z.re > 0.0 => Complex::new(z.re, 0f64.copysign(z.im)),
+        (true, _) => Complex::new(0.0, f64::INFINITY.copysign(z.im)),
+        _ => z.sqrt(),
+    }
 }

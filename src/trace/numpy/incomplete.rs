@@ -32,14 +32,15 @@ fn partial(f: impl FnOnce(Tensor) -> Tensor, x: Tensor) -> Tensor {
     jvp(f, x, ones_like(x)).1
 }
 
-/// `x^a e^-x / gamma(a)`.
-fn gamma_factor(a: Tensor, x: Tensor) -> Tensor {
-    (a * x.log() - x - a.lgamma()).exp()
+/// `x^a e^-x / gamma(b)`.
+fn gamma_factor(a: Tensor, x: Tensor, b: Tensor) -> Tensor {
+    (a * x.log() - x - b.lgamma()).exp()
 }
 
 /// The lower incomplete gamma function, regularized, by its power series; for `x` up to `a + 1`.
 fn lower_series(a: Tensor, x: Tensor, eps: f64) -> Tensor {
-    let first = 1.0 / a;
+    // From 1, not from `1 / a`, whose derivative overflows.
+    let first = ones_like(a);
     let step = |(n, term, sum, i): (Tensor, Tensor, Tensor, Tensor)| {
         let n = n + 1.0;
         let term = term * (x / n);
@@ -49,7 +50,7 @@ fn lower_series(a: Tensor, x: Tensor, eps: f64) -> Tensor {
         term.abs().gt(sum.abs() * (eps * 0.01)).any(..) & i.lt(MAX_TERMS)
     };
     let start = (a, first, first, crate::trace::ops::constant(0i32));
-    while_loop(unfinished, step, start).2 * gamma_factor(a, x)
+    while_loop(unfinished, step, start).2 * gamma_factor(a, x, a + 1.0)
 }
 
 /// The upper incomplete gamma function, regularized, by its continued fraction (Lentz's method); for
@@ -71,7 +72,7 @@ fn upper_fraction(a: Tensor, x: Tensor, eps: f64, least: f64) -> Tensor {
         (change.gt(eps).any(..) | i.max(..).lt(least)) & i.max(..).lt(f64::from(MAX_TERMS))
     };
     let start = (zeros_like(x), b, full_like(x, 1e30), d, d, ones_like(x));
-    while_loop(unfinished, step, start).4 * gamma_factor(a, x)
+    while_loop(unfinished, step, start).4 * gamma_factor(a, x, a)
 }
 
 fn away_from_zero(x: Tensor) -> Tensor {

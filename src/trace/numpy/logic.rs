@@ -5,8 +5,9 @@ use std::panic::Location;
 
 use crate::trace::control::while_loop;
 use crate::trace::ops::{
-    Operand, broadcast_pair, constant, full_like, logaddexp, ones_like, where_, zeros_like,
+    Operand, broadcast_pair, constant, full_like, ones_like, where_, zeros_like,
 };
+use crate::trace::remat::optimization_barrier;
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::{DType, Shape};
 
@@ -48,7 +49,7 @@ pub fn array_equiv(x: Tensor, y: Tensor) -> Tensor {
 #[track_caller]
 pub fn logaddexp2(a: Tensor, b: Tensor) -> Tensor {
     let _scope = function("logaddexp2");
-    logaddexp(a * LN_2, b * LN_2) / LN_2
+    crate::trace::ops::log_of_sum(a, b, LN_2)
 }
 
 /// The unsigned type of the size of `dtype`.
@@ -265,7 +266,9 @@ impl Tensor {
             // In two factors, each of which is a normal number where the product is one.
             let half = exponent.to(DType::I32) >> 1;
             let rest = exponent.to(DType::I32) - half;
-            self * power_of_two(half, self.dtype()) * power_of_two(rest, self.dtype())
+            // Kept apart: the product of two known powers may be too small for a normal number.
+            let first = optimization_barrier(self * power_of_two(half, self.dtype()));
+            first * power_of_two(rest, self.dtype())
         })
     }
 

@@ -126,7 +126,11 @@ impl Tensor {
             let at = |place: Tensor| {
                 sorted.take_along_axis_mode(place.to(DType::I32), axis, IndexMode::Clip)
             };
-            let value = at(low) * (1.0 - weight) + at(high) * weight;
+            // An infinite element of weight 0 adds nothing.
+            let part = |place: Tensor, weight: Tensor| {
+                where_(weight.eq(0.0), zeros_like(weight), at(place) * weight)
+            };
+            let value = part(low, 1.0 - weight) + part(high, weight);
             where_(count.eq(0), full_like(value, f64::NAN), value).squeeze(axis)
         })
     }

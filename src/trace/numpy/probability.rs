@@ -26,7 +26,7 @@ pub fn xlogy(x: Tensor, y: Tensor) -> Tensor {
     at_line(Location::caller(), || {
         let pair = broadcast_pair("xlogy", x, y);
         let value = |(x, y): (Tensor, Tensor)| {
-            let zero = x.eq(0.0);
+            let zero = x.eq(0.0) & !y.is_nan();
             where_(zero, zeros_like(x), x * where_(zero, ones_like(y), y).log())
         };
         let rule = move |(x, y): (Tensor, Tensor), (tx, ty): (Tensor, Tensor)| {
@@ -43,7 +43,7 @@ pub fn xlog1py(x: Tensor, y: Tensor) -> Tensor {
     at_line(Location::caller(), || {
         let pair = broadcast_pair("xlog1py", x, y);
         let value = |(x, y): (Tensor, Tensor)| {
-            let zero = x.eq(0.0);
+            let zero = x.eq(0.0) & !y.is_nan();
             where_(zero, zeros_like(x), x * where_(zero, zeros_like(y), y).log1p())
         };
         let rule = move |(x, y): (Tensor, Tensor), (tx, ty): (Tensor, Tensor)| {
@@ -58,8 +58,9 @@ pub fn xlog1py(x: Tensor, y: Tensor) -> Tensor {
 pub fn entr(x: Tensor) -> Tensor {
     let _scope = function("entr");
     let negative = x.lt(0.0);
-    let safe = where_(negative, ones_like(x), x);
-    where_(negative, full_like(x, f64::NEG_INFINITY), -xlogy(safe, safe))
+    let value = |x: Tensor| xlogy(x, x);
+    let rule = move |x: Tensor, t: Tensor| (value(x), t * (x.log() + 1.0));
+    where_(negative, full_like(x, f64::NEG_INFINITY), -custom_jvp(value, rule)(x))
 }
 
 /// `jax.scipy.special.rel_entr`: `p log(p / q)`; 0 where `p` is 0 and `q` is not negative, infinite
@@ -72,7 +73,12 @@ pub fn rel_entr(p: Tensor, q: Tensor) -> Tensor {
         let both = p.gt(0.0) & q.gt(0.0);
         let none = p.eq(0.0) & q.ge(0.0);
         let (safe_p, safe_q) = (where_(both, p, ones_like(p)), where_(both, q, ones_like(q)));
-        let value = safe_p * (safe_p.log() - safe_q.log());
+        let log_ratio = |p: Tensor, q: Tensor| p.log() - q.log();
+        let value = move |(p, q): (Tensor, Tensor)| p * log_ratio(p, q);
+        let rule = move |(p, q): (Tensor, Tensor), (tp, tq): (Tensor, Tensor)| {
+            (value((p, q)), tp * (log_ratio(p, q) + 1.0) - tq * (p / q))
+        };
+        let value = custom_jvp(value, rule)((safe_p, safe_q));
         let outside = where_(none, zeros_like(p), full_like(p, f64::INFINITY));
         where_(both, value, outside)
     })
@@ -186,7 +192,11 @@ pub fn erfcx(x: Tensor) -> Tensor {
         let _ = epsilon("erfcx", x);
         let rule = |x: Tensor, t: Tensor| {
             let y = scaled_erfc(x);
-            (y, t * (x * y * 2.0 - 2.0 / PI.sqrt()))
+            // The difference of two equal numbers beyond that: the first term of its series.
+            let far = x.gt(1e8);
+            let inverse = 1.0 / where_(far, x, ones_like(x));
+            let slope = x * y * 2.0 - 2.0 / PI.sqrt();
+            (y, t * where_(far, -inverse.square() / PI.sqrt(), slope))
         };
         custom_jvp(scaled_erfc, rule)(x)
     })
@@ -211,7 +221,9 @@ pub fn dawsn(x: Tensor) -> Tensor {
         let _ = epsilon("dawsn", x);
         let rule = |x: Tensor, t: Tensor| {
             let y = dawson(x);
-            (y, t * (1.0 - x * y * 2.0))
+            let far = x.abs().gt(1e8);
+            let inverse = 1.0 / where_(far, x, ones_like(x));
+            (y, t * where_(far, -inverse.square() * 0.5, 1.0 - x * y * 2.0))
         };
         custom_jvp(dawson, rule)(x)
     })
@@ -228,12 +240,16 @@ fn dawson(x: Tensor) -> Tensor {
         .rev()
         .fold(ones_like(x), |sum, k| 1.0 - square * (2.0 / (2.0 * f64::from(k) + 1.0)) * sum);
     let large = where_(near, ones_like(x), size);
+    // `1 / (2 x)` beyond: sums of exponentials around infinity are NaN.
+    let infinite = size.is_inf();
+    let large = where_(infinite, ones_like(x), large);
     let middle = (large * (0.5 / STEP)).round() * 2.0;
     let rest = large - middle * STEP;
     let mut sum = zeros_like(x);
     for k in (-31..=31).step_by(2).map(f64::from) {
         sum = sum + (-(rest - k * STEP).square()).exp() / (middle + k);
     }
+    let sum = where_(infinite, zeros_like(x), sum);
     let far = where_(x.lt(0.0), -sum, sum) / PI.sqrt();
     where_(near, small * series, far)
 }

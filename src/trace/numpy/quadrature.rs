@@ -41,8 +41,8 @@ fn alternating(z: Tensor, factors: &[f64]) -> Tensor {
     factors.iter().rev().fold(ones_like(z), |sum, &factor| 1.0 - z * factor * sum)
 }
 
-/// `jax.scipy.special.sici`: the sine integral and the cosine integral, the latter NaN of negative
-/// numbers and `-inf` at 0. f32 or f64.
+/// `jax.scipy.special.sici`: the sine integral and the cosine integral of `|x|`, the latter `-inf`
+/// at 0. f32 or f64.
 #[track_caller]
 pub fn sici(x: Tensor) -> (Tensor, Tensor) {
     let _scope = function("sici");
@@ -73,12 +73,18 @@ fn sine_and_cosine_integrals(x: Tensor) -> (Tensor, Tensor) {
     let even: Vec<f64> = (1..9).map(|k| f64::from(2 * k * (2 * k - 1))).collect();
     let odd: Vec<f64> = (1..9).map(|k| f64::from(2 * k * (2 * k + 1))).collect();
     let (f, g) = (alternating(z, &even) / large, alternating(z, &odd) * z);
-    let (sin, cos) = (large.sin(), large.cos());
+    let (sin, cos) = unless_infinite(large, |x| (x.sin(), x.cos()));
     let si = where_(far, FRAC_PI_2 - f * cos - g * sin, si);
     let ci = where_(far, f * sin - g * cos, ci);
-    let ci = where_(x.lt(0.0), full_like(x, f64::NAN), ci);
     let ci = where_(x.eq(0.0), full_like(x, f64::NEG_INFINITY), ci);
-    (where_(x.lt(0.0), -si, si), ci)
+    (where_(x.signbit(), -si, si), ci)
+}
+
+/// A sine and a cosine, 0 of infinity, where what they multiply is 0.
+fn unless_infinite(x: Tensor, f: impl FnOnce(Tensor) -> (Tensor, Tensor)) -> (Tensor, Tensor) {
+    let infinite = x.is_inf();
+    let (sin, cos) = f(where_(infinite, zeros_like(x), x));
+    (where_(infinite, zeros_like(x), sin), where_(infinite, zeros_like(x), cos))
 }
 
 /// `jax.scipy.special.fresnel`: the integrals of `sin(pi t^2 / 2)` and of `cos(pi t^2 / 2)` from 0 to
@@ -89,8 +95,8 @@ pub fn fresnel(x: Tensor) -> (Tensor, Tensor) {
     at_line(Location::caller(), || {
         let _ = epsilon("fresnel", x);
         let slopes = |x: Tensor, t: Tensor| {
-            let phase = x.square() * FRAC_PI_2;
-            (fresnel_integrals(x), (t * phase.sin(), t * phase.cos()))
+            let (sin, cos) = of_phase(x.square());
+            (fresnel_integrals(x), (t * sin, t * cos))
         };
         custom_jvp(fresnel_integrals, slopes)(x)
     })
@@ -111,13 +117,19 @@ fn fresnel_integrals(x: Tensor) -> (Tensor, Tensor) {
     let odd: Vec<f64> = (1..9).map(|k| f64::from((4 * k + 1) * (4 * k - 1))).collect();
     let f = alternating(z, &even) / (large * PI);
     let g = alternating(z, &odd) / (large * square * (PI * PI));
-    // The phase modulo 2 pi, from the square modulo 4.
-    let phase = square.modulo(4.0) * FRAC_PI_2;
-    let (sin, cos) = (phase.sin(), phase.cos());
+    let (sin, cos) = of_phase(square);
     let s = where_(far, 0.5 - f * cos - g * sin, s);
     let c = where_(far, 0.5 + f * sin - g * cos, c);
     let negative = x.lt(0.0);
     (where_(negative, -s, s), where_(negative, -c, c))
+}
+
+/// The sine and the cosine of `square * pi / 2`: the phase modulo 2 pi comes from the square modulo 4,
+/// which is 0 for numbers whose square overflows.
+fn of_phase(square: Tensor) -> (Tensor, Tensor) {
+    let square = where_(square.is_inf(), zeros_like(square), square);
+    let phase = square.modulo(4.0) * FRAC_PI_2;
+    (phase.sin(), phase.cos())
 }
 
 /// `jax.scipy.special.owens_t`: Owen's T function. f32 or f64.
@@ -142,6 +154,6 @@ pub fn owens_t(h: Tensor, a: Tensor) -> Tensor {
         let [p, q] = [h, h * size].map(|y| super::probability::ndtr(-y.abs()));
         let outer = (p + q) * 0.5 - p * q - inner;
         let value = where_(beyond, outer, inner);
-        where_(a.lt(0.0), -value, value)
+        where_(a.signbit(), -value, value)
     })
 }

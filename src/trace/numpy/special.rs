@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use crate::trace::custom::custom_jvp;
 use crate::trace::ops::{broadcast_pair, full_like, ones_like, where_, zeros_like};
 use crate::trace::tensor::{Tensor, at_line, function};
 
@@ -43,8 +44,10 @@ pub fn gammasgn(x: Tensor) -> Tensor {
     let _scope = function("gammasgn");
     let floor = x.floor();
     let odd = x.lt(0.0) & floor.modulo(2.0).ne(0.0);
-    let sign = where_(odd, -ones_like(x), ones_like(x));
-    where_(x.lt(0.0) & x.eq(floor), full_like(x, f64::NAN), sign)
+    // The pole at 0 has a side.
+    let negative = odd | (x.eq(0.0) & x.signbit());
+    let sign = where_(negative, -ones_like(x), ones_like(x));
+    where_((x.lt(0.0) & x.eq(floor)) | x.is_nan(), full_like(x, f64::NAN), sign)
 }
 
 /// `jax.scipy.special.gamma`: the gamma function.
@@ -90,8 +93,15 @@ pub fn poch(z: Tensor, m: Tensor) -> Tensor {
     let _scope = function("poch");
     at_line(Location::caller(), || {
         let (z, m) = broadcast_pair("poch", z, m);
-        let ratio = ((z + m).lgamma() - z.lgamma()).exp() * gammasgn(z + m) * gammasgn(z);
-        where_(m.eq(0.0), ones_like(z), ratio)
+        let value = |(z, m): (Tensor, Tensor)| {
+            let ratio = ((z + m).lgamma() - z.lgamma()).exp() * gammasgn(z + m) * gammasgn(z);
+            where_(m.eq(0.0), ones_like(z), ratio)
+        };
+        let rule = move |(z, m): (Tensor, Tensor), (tz, tm): (Tensor, Tensor)| {
+            let (y, by_m) = (value((z, m)), (z + m).digamma());
+            (y, y * (by_m - z.digamma()) * tz + y * by_m * tm)
+        };
+        custom_jvp(value, rule)((z, m))
     })
 }
 

@@ -605,6 +605,12 @@ fn literal_dtype<R: Operand>(operand: R) -> DType {
 #[track_caller]
 pub fn logaddexp(a: Tensor, b: Tensor) -> Tensor {
     let _scope = function("logaddexp");
+    log_of_sum(a, b, 1.0)
+}
+
+/// `log(exp(a scale) + exp(b scale)) / scale`.
+#[track_caller]
+pub(crate) fn log_of_sum(a: Tensor, b: Tensor, scale: f64) -> Tensor {
     let (a, b) = broadcast_pair("logaddexp", a, b);
     // Chosen by one comparison, so that either side is smooth up to their boundary, and has the
     // right derivatives there: those of a maximum and of an absolute value would not add up.
@@ -613,5 +619,9 @@ pub fn logaddexp(a: Tensor, b: Tensor) -> Tensor {
     // Equal infinities differ by NaN; their sum is the answer.
     let infinities = a.eq(b) & a.is_inf();
     let difference = where_(infinities, 0.0, low - high);
-    where_(infinities, a + b, high + difference.exp().log1p())
+    let rest = match scale {
+        1.0 => difference.exp().log1p(),
+        _ => (difference * scale).exp().log1p() / scale,
+    };
+    where_(infinities, a + b, high + rest)
 }

@@ -216,6 +216,11 @@ impl Tensor {
         let indices = wide("take", indices);
         let (shape, places) = (self.shape(), indices.shape());
         let axis = axis_of("take", axis, shape.rank());
+        if places.numel() == 0 {
+            // Nothing is taken, also from axes that have nothing.
+            let shape = [&shape[..axis], &places[..], &shape[axis + 1..]].concat();
+            return super::zeros(shape, self.dtype());
+        }
         let size = shape[axis];
         let indices = if mode == IndexMode::Fill { from_start(indices, size) } else { indices };
         let window_after = axis + places.rank();
@@ -347,6 +352,9 @@ impl IndexUpdate {
         let _scope = function("at().get");
         let shape = self.x.shape();
         let (addressed, at) = (self.vectors.dim(-1), self.places.rank());
+        if self.places.numel() == 0 {
+            return super::zeros([&self.places[..], &shape[addressed..]].concat(), self.x.dtype());
+        }
         let dims = GatherDims {
             offset_dims: (at..at + shape.rank() - addressed).collect(),
             collapsed_slice_dims: (0..addressed).collect(),

@@ -12,9 +12,7 @@ use podracer::{
 };
 
 use crate::fixture::{Kinds, compare, read};
-
-#[path = "../../peers/mod.rs"]
-mod peers;
+use crate::peers;
 
 const FOLDER: &str = "tests/fixtures/jax/programs";
 

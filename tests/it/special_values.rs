@@ -1,0 +1,279 @@
+//! Special values as a law: functions at zeros, denormals, huge numbers, infinities, NaN and empty axes
+//! are JAX's, values and first derivatives, compiled and interpreted. The tables name a function, an
+//! expression of JAX, and ours; `tests/fixtures/special/make.py` reads the tables and writes JAX's
+//! numbers. The fixture has `f32`, `i32` and `complex64`; the ignored test asks a live JAX for every type.
+
+mod differences;
+mod elementwise;
+mod reductions;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use podracer::trace::ops::{complex, ones_like};
+use podracer::{Array, DType, Literal, Mode, Result, Tensor, interpret, jit, vjp};
+
+use self::differences::{DIFFERENCES, Point};
+use crate::chunks::in_chunks;
+use crate::fixture::{Kinds, read};
+use crate::peers;
+
+/// A function of one, two or three operands.
+#[derive(Clone, Copy)]
+pub enum Function {
+    One(fn(Tensor) -> Tensor),
+    Two(fn(Tensor, Tensor) -> Tensor),
+    Three(fn(Tensor, Tensor, Tensor) -> Tensor),
+}
+
+impl Function {
+    fn call(self, x: &[Tensor]) -> Tensor {
+        match self {
+            Function::One(f) => f(x[0]),
+            Function::Two(f) => f(x[0], x[1]),
+            Function::Three(f) => f(x[0], x[1], x[2]),
+        }
+    }
+}
+
+/// A name, the expression of JAX, and the function.
+pub type Row = (&'static str, &'static str, Function);
+
+const TABLES: &[(&str, &[Row])] = &[
+    ("UNARY", elementwise::UNARY),
+    ("VECTOR", elementwise::VECTOR),
+    ("BINARY", elementwise::BINARY),
+    ("TERNARY", elementwise::TERNARY),
+    ("INT_UNARY", elementwise::INT_UNARY),
+    ("INT_BINARY", elementwise::INT_BINARY),
+    ("COMPLEX_UNARY", elementwise::COMPLEX_UNARY),
+    ("COMPLEX_BINARY", elementwise::COMPLEX_BINARY),
+    ("PAIRS", reductions::PAIRS),
+    ("PAIRS_OF_UPDATES", reductions::PAIRS_OF_UPDATES),
+    ("INT_PAIRS", reductions::INT_PAIRS),
+    ("EMPTY", reductions::EMPTY),
+];
+
+/// The value of `f`, and if it has derivatives cotangents of ones pulled back to each operand.
+fn derivatives(f: Function, x: &[Tensor]) -> Vec<Tensor> {
+    let g = move |x: Vec<Tensor>| f.call(&x);
+    let g: &dyn Fn(Vec<Tensor>) -> Tensor = &g;
+    let value = f.call(x);
+    if !value.dtype().is_inexact() || !x[0].dtype().is_float() {
+        return vec![value];
+    }
+    let (value, pull) = vjp(g, x.to_vec());
+    let pulled = pull(ones_like(value));
+    [value].into_iter().chain(pulled).collect()
+}
+
+/// Complex numbers of their parts along the last axis, as the script writes them.
+fn operand(parts: Tensor, dtype: DType) -> Tensor {
+    if !dtype.is_complex() {
+        return parts;
+    }
+    complex(parts.index_axis(-1, 0), parts.index_axis(-1, 1))
+}
+
+/// The parts of complex numbers.
+fn parts(x: Tensor) -> Tensor {
+    if !x.dtype().is_complex() {
+        return x;
+    }
+    podracer::trace::ops::stack(&[x.real(), x.imag()], -1)
+}
+
+/// The smallest normal number.
+fn smallest_normal(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 2f64.powi(-14),
+        DType::F64 | DType::C128 => f64::MIN_POSITIVE,
+        _ => f32::MIN_POSITIVE.into(),
+    }
+}
+
+/// Allowed error, a part of the number.
+fn tolerance(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 8e-3,
+        DType::BF16 => 4e-2,
+        DType::F64 | DType::C128 => 1e-10,
+        _ => 2e-5,
+    }
+}
+
+/// True if `found` is `expected`: NaN, an infinity, a zero of the same sign (of a derivative: any
+/// zero), or a number nearby. What numbers around 1 leave when they cancel is as good as 0; a smaller
+/// number is not.
+fn agrees(found: f64, expected: f64, dtype: DType, which: usize) -> bool {
+    if found.is_nan() || expected.is_nan() {
+        return found.is_nan() && expected.is_nan();
+    }
+    if found == 0.0 && expected == 0.0 {
+        return which > 0 || found.is_sign_negative() == expected.is_sign_negative();
+    }
+    let (error, part) = ((found - expected).abs(), tolerance(dtype));
+    let rounding = error <= part / 50.0 && found.abs().max(expected.abs()) > part * 1e-6;
+    found == expected || error <= part * expected.abs() || rounding
+}
+
+/// The operands of element `i` of a result: those of the same place, or of the same row.
+fn operands_of(x: &[Literal], i: usize, count: usize) -> Vec<f64> {
+    x.iter()
+        .flat_map(|x| {
+            let all = x.to_f64_vec();
+            let rows = x.ty().shape.first().copied().unwrap_or(1).max(1);
+            let width = all.len() / rows;
+            let per_row = (count / rows).max(1);
+            let row = (i / per_row).min(rows - 1);
+            all[row * width..(row + 1) * width].to_vec()
+        })
+        .collect()
+}
+
+struct Law {
+    all: BTreeMap<String, Kinds>,
+    faults: Vec<String>,
+    met: BTreeSet<usize>,
+}
+
+impl Law {
+    fn types(&self, table: &str) -> Vec<DType> {
+        let recorded = |dtype: &DType| self.all.contains_key(&format!("{table}.{dtype}"));
+        DType::ALL.into_iter().filter(recorded).collect()
+    }
+
+    /// Runs rows of a table in one Program: a compilation costs more than what is in it.
+    fn run(
+        &self,
+        rows: &[Row],
+        x: &[Literal],
+        dtype: DType,
+        mode: Mode,
+    ) -> Result<Vec<Vec<Literal>>> {
+        let together = |x: Vec<Tensor>| -> Vec<Vec<Tensor>> {
+            let x: Vec<Tensor> = x.into_iter().map(|x| operand(x, dtype)).collect();
+            let each = |(_, _, f): &Row| derivatives(*f, &x).into_iter().map(parts).collect();
+            rows.iter().map(each).collect()
+        };
+        let together: &dyn Fn(Vec<Tensor>) -> Vec<Vec<Tensor>> = &together;
+        let x: Vec<Array> = x.iter().cloned().map(Array::from).collect();
+        let found = match mode {
+            Mode::Interpret => interpret(together).call(x)?,
+            _ => jit(together).call(x)?,
+        };
+        let literals = |results: Vec<Array>| -> Result<Vec<Literal>> {
+            results.iter().map(Array::to_literal).collect()
+        };
+        found.into_iter().map(literals).collect()
+    }
+
+    fn compare(&mut self, row: &Row, x: &[Literal], found: &[Literal], dtype: DType, mode: Mode) {
+        let name = row.0;
+        let recorded = &self.all[&format!("{name}.{dtype}")];
+        let derivatives = recorded.get("d").into_iter().flatten();
+        let expected: Vec<&Literal> = recorded["value"].iter().chain(derivatives).collect();
+        assert_eq!(found.len(), expected.len(), "{name}.{dtype}: results");
+        for (which, (found, expected)) in found.iter().zip(expected).enumerate() {
+            if found.ty().shape != expected.ty().shape
+                || found.ty().dtype.is_float() != expected.ty().dtype.is_float()
+            {
+                self.faults.push(format!(
+                    "{name}.{dtype}: {} instead of {}",
+                    found.ty(),
+                    expected.ty()
+                ));
+                continue;
+            }
+            let (found, expected) = (found.to_f64_vec(), expected.to_f64_vec());
+            let count = found.len();
+            for (i, (&found, &expected)) in found.iter().zip(&expected).enumerate() {
+                if agrees(found, expected, dtype, which) {
+                    continue;
+                }
+                let x = operands_of(x, i, count);
+                let point = Point { name, dtype, mode, which, x, found, expected };
+                match DIFFERENCES.iter().position(|difference| difference.covers(&point)) {
+                    Some(listed) => {
+                        self.met.insert(listed);
+                    }
+                    None => self.faults.push(format!("{point}")),
+                }
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        let only = std::env::var("JAX_CASE").unwrap_or_default();
+        for (table, rows) in TABLES {
+            for dtype in self.types(table) {
+                let x = self.all[&format!("{table}.{dtype}")]["in"].clone();
+                let recorded = |row: &&Row| {
+                    row.0.contains(&only) && self.all.contains_key(&format!("{}.{dtype}", row.0))
+                };
+                let rows: Vec<Row> = rows.iter().filter(recorded).copied().collect();
+                for mode in [Mode::Interpret, Mode::Jit] {
+                    let done = RefCell::new(Vec::new());
+                    let faults = in_chunks(
+                        &rows,
+                        24,
+                        |row| row.0,
+                        |chunk, _| {
+                            let found = self.run(chunk, &x, dtype, mode)?;
+                            done.borrow_mut().extend(chunk.iter().copied().zip(found));
+                            Ok(())
+                        },
+                    );
+                    let named = |fault: &String| format!("{dtype}, {mode}: {fault}");
+                    self.faults.extend(faults.iter().map(named));
+                    for (row, found) in done.into_inner() {
+                        self.compare(&row, &x, &found, dtype, mode);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Compares all that a file has; every listed difference is met by some point.
+pub fn check(path: &str) {
+    let mut law = Law { all: read(path), faults: Vec::new(), met: BTreeSet::new() };
+    law.check();
+    let Law { faults, met, .. } = law;
+    if let Ok(path) = std::env::var("JAX_FAULTS") {
+        std::fs::write(path, faults.join("\n")).unwrap();
+    }
+    let shown = faults[..faults.len().min(100)].join("\n");
+    assert!(faults.is_empty(), "{} faults:\n{shown}", faults.len());
+    let unmet: Vec<&str> =
+        (0..DIFFERENCES.len()).filter(|i| !met.contains(i)).map(|i| DIFFERENCES[i].line).collect();
+    let only = std::env::var_os("JAX_CASE").is_some();
+    assert!(unmet.is_empty() || only, "differences that are none any more: {unmet:#?}");
+}
+
+#[test]
+fn special_values_are_those_of_jax() {
+    check("tests/fixtures/special/special.safetensors");
+}
+
+/// `PODRACER_PEER_PYTHON=python cargo test --test it special_values -- --ignored`
+#[test]
+#[ignore = "minutes; needs a Python with jax and optax"]
+fn special_values_of_every_type_are_those_of_jax() {
+    let Some(python) = peers::python("PODRACER_PEER_PYTHON") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("special.safetensors");
+    let mut command = std::process::Command::new(python);
+    command.args(["tests/fixtures/special/make.py", "all"]).arg(&file);
+    assert!(command.status().unwrap().success());
+    check(file.to_str().unwrap());
+}
+
+#[test]
+fn every_row_is_recorded() {
+    let all = read("tests/fixtures/special/special.safetensors");
+    let recorded = |name: &str| all.keys().any(|key| key.split('.').next() == Some(name));
+    let rows = TABLES.iter().flat_map(|(_, rows)| rows.iter());
+    let missing: Vec<&str> = rows.map(|row| row.0).filter(|name| !recorded(name)).collect();
+    assert!(missing.is_empty(), "run tests/fixtures/special/make.py: {missing:?}");
+}
