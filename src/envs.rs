@@ -146,6 +146,8 @@ pub use gymnasium::{
 pub(crate) use jax::jax_folder;
 pub use mujoco::MujocoOptions;
 pub use pool::{EnvPool, PoolOptions};
+#[cfg(feature = "rl")]
+pub(crate) use pool::{MAX_ENVS, MAX_THREADS};
 pub use registry::{is_registered, list_envs, make, num_agents, num_players, register, spec};
 pub use seeds::{EnvRng, EnvSeed, seeds};
 pub use spec::EnvSpec;

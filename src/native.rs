@@ -20,8 +20,9 @@ mod mpi;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub use lock::{Lock, Member, Part, Wheel};
@@ -333,15 +334,25 @@ fn python_folders(python: &Path) -> Vec<PathBuf> {
     const ASK: &str =
         "import sys; print('\\n'.join(p for p in sys.path if p.endswith('-packages')))";
     // A Python that does not answer has no packages for us.
-    let answer = Command::new(python).args(["-c", ASK]).output();
-    let folders: Vec<PathBuf> = match answer {
-        Ok(output) if output.status.success() => {
-            String::from_utf8_lossy(&output.stdout).lines().map(PathBuf::from).collect()
-        }
-        _ => Vec::new(),
-    };
+    let answer = answer_of(Command::new(python).args(["-c", ASK])).unwrap_or_default();
+    let folders: Vec<PathBuf> = answer.lines().map(PathBuf::from).collect();
     known.insert(python.to_path_buf(), folders.clone());
     folders
+}
+
+/// Returns what a program that succeeds writes to its standard output, if that is short.
+pub(crate) fn answer_of(command: &mut Command) -> Option<String> {
+    const MAX_ANSWER: u64 = 1 << 20;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    let mut answer = Vec::new();
+    let read = child.stdout.take()?.take(MAX_ANSWER + 1).read_to_end(&mut answer);
+    let whole = read.is_ok_and(|bytes| bytes as u64 <= MAX_ANSWER);
+    if !whole {
+        let _ = child.kill();
+    }
+    let status = child.wait().ok()?;
+    (whole && status.success()).then(|| String::from_utf8_lossy(&answer).into_owned())
 }
 
 #[cfg(unix)]

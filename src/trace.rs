@@ -20,7 +20,7 @@ pub mod control;
 pub mod custom;
 pub mod eval;
 pub mod graph;
-mod host;
+pub(crate) mod host;
 pub mod jacobian;
 pub mod jvp;
 pub mod linearize;

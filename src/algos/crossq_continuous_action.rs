@@ -126,7 +126,14 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "crossq_continuous_action", CONTINUOUS, Args::check, train, policy);
+registered_algorithm!(
+    Args,
+    "crossq_continuous_action",
+    BOUNDED_CONTINUOUS,
+    Args::check,
+    train,
+    policy
+);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -671,6 +678,8 @@ fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     Ok(Policy::new(pool, parameters, move |(actor, stats): &Parameters<Tensor>, obs| {
         let (policy, _) = actor.policy(obs.to(DType::F32), stats, false);
         let normal = policy.normal;
-        PolicyResults::from_action(policy.mode()).with("mean", normal.mean).with("std", normal.std)
+        PolicyResults::from_action(actor.bounds.clip(policy.mode()))
+            .with("mean", normal.mean)
+            .with("std", normal.std)
     }))
 }

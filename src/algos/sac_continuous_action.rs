@@ -120,7 +120,14 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "sac_continuous_action", CONTINUOUS, Args::check, train, policy);
+registered_algorithm!(
+    Args,
+    "sac_continuous_action",
+    BOUNDED_CONTINUOUS,
+    Args::check,
+    train,
+    policy
+);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -590,6 +597,8 @@ fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     Ok(Policy::new(pool, train_state.agent.actor, move |actor: &Actor<Tensor>, obs| {
         let policy = actor.policy(obs.to(DType::F32));
         let normal = policy.normal;
-        PolicyResults::from_action(policy.mode()).with("mean", normal.mean).with("std", normal.std)
+        PolicyResults::from_action(actor.bounds.clip(policy.mode()))
+            .with("mean", normal.mean)
+            .with("std", normal.std)
     }))
 }

@@ -113,7 +113,14 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "td3_continuous_action", CONTINUOUS, Args::check, train, policy);
+registered_algorithm!(
+    Args,
+    "td3_continuous_action",
+    BOUNDED_CONTINUOUS,
+    Args::check,
+    train,
+    policy
+);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -493,6 +500,6 @@ fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
     let train_state = load_model(model, |key| init_train_state(key, obs_size, &bounds, args))?;
     Ok(Policy::new(pool, train_state.agent.actor, move |actor: &Actor<Tensor>, obs| {
-        PolicyResults::from_action(actor.apply(obs.to(DType::F32)))
+        PolicyResults::from_action(actor.bounds.clip(actor.apply(obs.to(DType::F32))))
     }))
 }

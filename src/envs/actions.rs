@@ -64,8 +64,8 @@ pub(super) enum ActionRule {
     Discrete { n: usize },
     /// Each less than its entry.
     MultiDiscrete { nvec: Vec<usize> },
-    /// Between the bounds, element by element.
-    Box { low: Vec<f32>, high: Vec<f32>, clip: bool },
+    /// Between the bounds, element by element, or outside by no more than `slack`.
+    Box { low: Vec<f32>, high: Vec<f32>, slack: Vec<f64> },
 }
 
 impl ActionRule {
@@ -76,7 +76,9 @@ impl ActionRule {
             Space::Box { low, high, shape, .. } => ActionRule::Box {
                 low: (0..shape.numel()).map(|i| low.at(i) as f32).collect(),
                 high: (0..shape.numel()).map(|i| high.at(i) as f32).collect(),
-                clip,
+                slack: (0..shape.numel())
+                    .map(|i| if clip { f64::INFINITY } else { rounding(low.at(i), high.at(i)) })
+                    .collect(),
             },
         }
     }
@@ -120,11 +122,14 @@ impl ActionRule {
                 rows.into_iter()
                     .try_for_each(|(row, env)| multi_discrete(id, nvec, row.iter().copied(), env))
             }
-            (ActionRule::Box { low, high, clip }, Actions::F32(values)) => {
+            (ActionRule::Box { low, high, slack }, Actions::F32(values)) => {
                 for (k, env) in envs.enumerate() {
                     for (i, &value) in values[k * width..][..width].iter().enumerate() {
                         let inside = (low[i]..=high[i]).contains(&value);
-                        if !inside && (!clip || value.is_nan()) {
+                        let nearest = f64::from(value.clamp(low[i], high[i]));
+                        // False for NaN.
+                        let near = (f64::from(value) - nearest).abs() <= slack[i];
+                        if !inside && !near {
                             return Err(Error::Env(format!(
                                 "{id}: env {env}: element {i} of its action is {value}, expected \
                                  {} to {}",
@@ -154,21 +159,26 @@ impl ActionRule {
             }
             (_, Actions::I32(values)) => slot.choice = values[k] as usize,
             (_, Actions::I64(values)) => slot.choice = values[k] as usize,
-            (ActionRule::Box { low, high, clip }, Actions::F32(values)) => {
+            (ActionRule::Box { low, high, .. }, Actions::F32(values)) => {
                 let values = &values[k * low.len()..][..low.len()];
+                let bounds = low.iter().zip(high);
+                let clipped =
+                    values.iter().zip(bounds).map(|(x, (&low, &high))| x.clamp(low, high));
                 slot.values.clear();
-                slot.values.extend_from_slice(values);
-                if *clip {
-                    for (i, value) in slot.values.iter_mut().enumerate() {
-                        *value = value.clamp(low[i], high[i]);
-                    }
-                }
+                slot.values.extend(clipped);
             }
             (ActionRule::Discrete { .. } | ActionRule::MultiDiscrete { .. }, Actions::F32(_)) => {
                 unreachable!("checked")
             }
         }
     }
+}
+
+/// Returns the distance to a bound that rounding makes up where an action in `f32` is computed from the
+/// bounds: a few units in the last place of the greater one.
+fn rounding(low: f64, high: f64) -> f64 {
+    let largest = [low, high].map(f64::abs).into_iter().filter(|bound| bound.is_finite());
+    8.0 * f64::from(f32::EPSILON) * largest.fold(0.0, f64::max)
 }
 
 fn multi_discrete(

@@ -1,6 +1,7 @@
 //! Videos of an environment while it is stepped.
 
 use super::env::Frame;
+use crate::error::Error;
 
 /// Receiver of the frames of one environment, as `gymnasium.wrappers.RecordVideo`.
 ///
@@ -16,4 +17,9 @@ pub trait Camera: Send {
 
     /// Ends the episode, which is over or was abandoned.
     fn end(&mut self);
+
+    /// Ends the episode because the environment could not be rendered. No further method is called.
+    fn fail(&mut self, _error: Error) {
+        self.end();
+    }
 }

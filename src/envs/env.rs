@@ -15,11 +15,11 @@ use super::spec::EnvSpec;
 /// copy is made on the way to the learner. All randomness comes from the `rng` argument, so one
 /// seed gives one trajectory for any number of threads.
 ///
-/// An error or a panic of `reset`, `next_episode`, `step` or rendering ends the pool with an error that
-/// names the environment. Errors of `save` and `restore` are returned to the caller. With
+/// An error of `reset`, `next_episode` or `step`, and any panic, ends the pool with an error that names
+/// the environment. Errors of `save`, `restore` and rendering are returned to the caller. With
 /// [`OnError::Truncate`](super::OnError::Truncate) an error of `step` ends the episode only, and
-/// the following reset must work. NaN in a reward or an `f32` observation counts as such an error:
-/// a single NaN in a batch makes all parameters NaN. A `step` or `reset` that takes longer than 30
+/// the following reset must work. Numbers that are not finite in `f32`, in a reward or an observation of
+/// floats, count as such an error: a single one in a batch makes all parameters NaN. A `step` or `reset` that takes longer than 30
 /// seconds is reported on standard error. The [module](super) has an annotated template.
 pub trait Env: Send {
     /// Returns the specification of this environment, which must not change. Called several times.

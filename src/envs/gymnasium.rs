@@ -55,6 +55,9 @@ pub struct GymnasiumOptions {
     /// If true, the observation is flattened and ends with `info["action_mask"]`, and the action is
     /// a masked [`Space::MultiDiscrete`](super::Space::MultiDiscrete).
     pub action_mask: bool,
+    /// If true, the observation is flattened by `gymnasium.spaces.flatten`, as `FlattenObservation` does:
+    /// a vector, with one element for each value of a `Discrete`.
+    pub flatten_observation: bool,
 }
 
 impl Default for GymnasiumOptions {
@@ -65,6 +68,7 @@ impl Default for GymnasiumOptions {
             wrappers: Vec::new(),
             timeout: Duration::from_secs(300),
             action_mask: false,
+            flatten_observation: false,
         }
     }
 }

@@ -23,6 +23,12 @@ use super::stats::{Episode, Finished};
 use super::thread_count::{Probe, WORTH_A_THREAD, threads_for};
 use super::workers::{Inbox, Job, Team, Workers};
 
+/// Maximum of [`PoolOptions::num_envs`].
+pub(crate) const MAX_ENVS: usize = 1 << 20;
+
+/// Maximum of [`PoolOptions::num_threads`].
+pub(crate) const MAX_THREADS: usize = 1024;
+
 /// Options of a pool. `..Default::default()` sets the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolOptions {
@@ -401,10 +407,12 @@ impl EnvPool {
 
     /// Renders environment `env_id`, if it can be rendered.
     ///
-    /// Returns an error for an environment that does not exist or was sent and not received.
+    /// Returns an error for an environment that does not exist or was sent and not received, and one
+    /// for an environment whose rendering fails, which can be stepped nevertheless.
     pub fn render(&mut self, env_id: usize) -> Result<Option<Frame>> {
         let slot = self.idle(env_id)?;
-        guard(|| slot.render()).map_err(|problem| self.fail(env_id, &problem))
+        let rendered = guard(|| Ok(slot.render()));
+        rendered.unwrap_or_else(|problem| Err(self.fail(env_id, &problem)))
     }
 
     /// Films environment `env_id` from now on: `camera` gets the frames of the episodes that it chooses.
@@ -681,8 +689,13 @@ impl EnvPool {
 
 /// Returns the options with `batch_size` filled in, or an error for invalid options.
 pub(super) fn check(mut options: PoolOptions) -> Result<PoolOptions> {
-    if options.num_envs == 0 {
-        return Err(Error::Config("num_envs must be at least 1".into()));
+    for (name, given, least, most) in [
+        ("num_envs", options.num_envs, 1, MAX_ENVS),
+        ("num_threads", options.num_threads, 0, MAX_THREADS),
+    ] {
+        if !(least..=most).contains(&given) {
+            return Err(Error::Config(format!("{name} is {given}, expected {least} to {most}")));
+        }
     }
     if options.batch_size == 0 {
         options.batch_size = options.num_envs;

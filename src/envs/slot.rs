@@ -1,12 +1,12 @@
 //! One environment inside a pool: its generator, its phase in the episode, and the reset rules.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::trace::host::panic_text;
 use crate::trace::types::DType;
 
 use super::autoreset::Autoreset;
@@ -71,8 +71,8 @@ pub(super) struct Slot {
     running: Running,
     /// Observation before this step, kept in case the step fails.
     last_obs: Option<Vec<u8>>,
-    /// True if observations are `f32`, which may be NaN.
-    may_be_nan: bool,
+    /// Type of the observations.
+    dtype: DType,
     /// Call counter that the watchdog of late environments reads.
     pub(super) calls: Arc<Calls>,
     filming: Option<Box<Filming>>,
@@ -85,16 +85,6 @@ struct Filming {
     started: bool,
     /// True if the camera gets the frames of the current game.
     recording: bool,
-}
-
-impl Filming {
-    /// Passes a picture of the environment to the camera if it records the game.
-    fn film(&mut self, env: &mut dyn Env) -> Result<()> {
-        if self.recording {
-            env.try_render()?.into_iter().for_each(|frame| self.camera.frame(frame));
-        }
-        Ok(())
-    }
 }
 
 /// State that the pool keeps of an environment between two steps.
@@ -124,7 +114,7 @@ impl Slot {
         on_error: OnError,
     ) -> Slot {
         Slot {
-            may_be_nan: env.spec().observation.dtype() == DType::F32,
+            dtype: env.spec().observation.dtype(),
             calls: Arc::default(),
             env,
             index,
@@ -183,7 +173,7 @@ impl Slot {
         let action = action(self.choice, &self.choices, &self.values);
         self.elapsed += 1;
         let stepped = self.env.step(action, &mut self.rng, ObsMut(obs));
-        let stepped = stepped.and_then(|outcome| self.without_nan(outcome, obs));
+        let stepped = stepped.and_then(|outcome| self.finite(outcome, obs));
         let outcome = match (stepped, &self.last_obs) {
             (Ok(outcome), _) => outcome,
             (Err(error), None) => return Err(error),
@@ -202,7 +192,7 @@ impl Slot {
         let truncated = outcome.truncated || self.elapsed >= self.max_steps;
         self.game_over = outcome.game_over || truncated;
         if self.filming.is_some() {
-            self.film_step()?;
+            self.film_step();
         }
         self.outcome = Row {
             reward: outcome.reward as f32,
@@ -230,26 +220,31 @@ impl Slot {
         Ok(())
     }
 
-    /// Returns the outcome of a step, or an error if it or the observation has NaN.
-    fn without_nan(&self, outcome: StepOutcome, obs: &[u8]) -> Result<StepOutcome> {
+    /// Returns the outcome of a step, or an error if it or the observation has a number that is not
+    /// finite in `f32`.
+    fn finite(&self, outcome: StepOutcome, obs: &[u8]) -> Result<StepOutcome> {
         for (name, reward) in [("reward", outcome.reward), ("game_reward", outcome.game_reward)] {
-            if reward.is_nan() {
-                let step = self.elapsed;
-                return Err(Error::Env(format!("the {name} of step {step} of the game is NaN")));
+            if !(reward as f32).is_finite() {
+                let (step, reward) = (self.elapsed, shown(reward));
+                return Err(Error::Env(format!(
+                    "the {name} of step {step} of the game is {reward}"
+                )));
             }
         }
-        self.expect_no_nan(obs)?;
+        self.expect_finite(obs)?;
         Ok(outcome)
     }
 
-    fn expect_no_nan(&self, obs: &[u8]) -> Result<()> {
-        if !self.may_be_nan || !has_nan(bytemuck::cast_slice(obs)) {
-            return Ok(());
-        }
-        let values: &[f32] = bytemuck::cast_slice(obs);
-        let place = values.iter().position(|x| x.is_nan()).expect("there is one");
+    fn expect_finite(&self, obs: &[u8]) -> Result<()> {
+        let found = match self.dtype {
+            DType::F32 => not_finite(bytemuck::cast_slice(obs), |x: f32| x),
+            DType::F64 => not_finite(bytemuck::cast_slice(obs), |x: f64| x as f32),
+            _ => None,
+        };
+        let Some((element, value)) = found else { return Ok(()) };
         Err(Error::Env(format!(
-            "element {place} of the observation is NaN, {} steps after the game's start",
+            "element {element} of the observation is {}, {} steps after the game's start",
+            shown(value),
             self.elapsed
         )))
     }
@@ -259,13 +254,13 @@ impl Slot {
             self.env.reset(&mut self.rng, ObsMut(obs))?;
             self.elapsed = 0;
             if self.filming.is_some() {
-                self.film_start()?;
+                self.film_start();
             }
         } else {
             self.env.next_episode(&mut self.rng, ObsMut(obs))?;
             self.outcome.elapsed = self.elapsed;
         }
-        self.expect_no_nan(obs)?;
+        self.expect_finite(obs)?;
         self.phase = Phase::InEpisode;
         self.outcome.first = true;
         Ok(())
@@ -324,29 +319,43 @@ impl Slot {
 
     /// Starts a game for the camera.
     #[cold]
-    fn film_start(&mut self) -> Result<()> {
-        let Some(filming) = &mut self.filming else { return Ok(()) };
+    fn film_start(&mut self) {
+        let Some(filming) = &mut self.filming else { return };
         if filming.recording {
             filming.camera.end();
         }
         filming.started = true;
         filming.recording = filming.camera.begin();
-        filming.film(&mut *self.env)
+        self.film_frame();
     }
 
     /// Passes the state after a step to the camera.
     #[cold]
-    fn film_step(&mut self) -> Result<()> {
-        match &mut self.filming {
-            None => return Ok(()),
-            Some(filming) if filming.started => filming.film(&mut *self.env)?,
-            Some(_) => self.film_start()?,
+    fn film_step(&mut self) {
+        match self.filming.as_ref().map(|filming| filming.started) {
+            None => return,
+            Some(true) => self.film_frame(),
+            Some(false) => self.film_start(),
         }
         if let Some(filming) = self.filming.as_mut().filter(|f| self.game_over && f.recording) {
             filming.recording = false;
             filming.camera.end();
         }
-        Ok(())
+    }
+
+    /// Passes a picture of the environment to the camera if it records the game. Without one the
+    /// environment goes on, as without a camera.
+    fn film_frame(&mut self) {
+        let Some(filming) = self.filming.as_mut().filter(|filming| filming.recording) else {
+            return;
+        };
+        match self.env.try_render() {
+            Ok(frame) => frame.into_iter().for_each(|frame| filming.camera.frame(frame)),
+            Err(error) => {
+                filming.camera.fail(error);
+                self.filming = None;
+            }
+        }
     }
 
     pub(super) fn render(&mut self) -> Result<Option<Frame>> {
@@ -363,9 +372,22 @@ fn action<'a>(choice: usize, choices: &'a [usize], values: &'a [f32]) -> Action<
     }
 }
 
-/// Returns true if one of the values is NaN. The loop has no early exit, so that it is vectorized.
-fn has_nan(values: &[f32]) -> bool {
-    values.iter().fold(false, |found, x| found | x.is_nan())
+/// Returns the first value that is not finite as `f32`, and its index. The first loop has no early exit, so
+/// that it is vectorized.
+fn not_finite<T: Copy + Into<f64>>(
+    values: &[T],
+    as_f32: impl Fn(T) -> f32,
+) -> Option<(usize, f64)> {
+    if values.iter().fold(true, |all, &x| all & as_f32(x).is_finite()) {
+        return None;
+    }
+    let position = values.iter().position(|&x| !as_f32(x).is_finite())?;
+    Some((position, values[position].into()))
+}
+
+/// Returns the text of a value that is not finite as `f32`.
+fn shown(value: f64) -> String {
+    if value.is_finite() { format!("{value:e}, infinite in f32") } else { value.to_string() }
 }
 
 /// Runs `work` on an environment; an error or a panic becomes the end of a sentence whose subject
@@ -375,11 +397,6 @@ pub(super) fn guard<T>(work: impl FnOnce() -> Result<T>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(format!("failed: {error}")),
-        Err(payload) => Err(format!("panicked: {}", panic_text(&*payload))),
+        Err(payload) => Err(format!("panicked: {}", panic_text(payload))),
     }
-}
-
-fn panic_text(payload: &(dyn Any + Send)) -> &str {
-    let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

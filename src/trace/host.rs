@@ -134,13 +134,16 @@ impl HostFn {
     }
 }
 
-fn panic_text(payload: Box<dyn Any + Send>) -> String {
+/// Returns the text of a panic in code of the user.
+pub(crate) fn panic_text(payload: Box<dyn Any + Send>) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| text.to_string());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     // A tensor of the trace was used, which has no value there.
     let text = text.or_else(|| payload.downcast_ref::<TraceError>().map(TraceError::to_string));
-    // The payload of a panic may itself panic when it is dropped.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+    // The payload of a panic may itself panic when it is dropped, and so may that one's.
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(another);
+    }
     text.unwrap_or_else(|| "no message".into())
 }
 

@@ -1,6 +1,7 @@
 //! Environments of Gymnasium: equality with Gymnasium itself step by step, faults, and processes.
 //! Needs a Python with Gymnasium, which `PODRACER_PEER_PYTHON` names.
 
+mod bounds;
 mod faults;
 mod pettingzoo;
 mod training;

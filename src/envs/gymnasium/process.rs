@@ -12,14 +12,17 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// Script of a worker.
-const SCRIPT: &str = include_str!("worker.py");
+/// Script of a worker: two files, of which the second one runs.
+const SCRIPT: &str = concat!(include_str!("spaces.py"), "\n\n", include_str!("worker.py"));
 
 /// Word that asks for a reply.
 const FLUSH: u32 = u32::MAX;
 
 /// Time that processes have to close their environments before they are killed.
 const CLOSING_TIME: Duration = Duration::from_secs(2);
+
+/// Maximum length of a message in bytes: more than a picture or the bounds of a space need.
+const MAX_MESSAGE: usize = 256 << 20;
 
 /// Milliseconds of waiting for a reply after which it is checked that the process still runs.
 const POLL_MILLIS: i32 = 100;
@@ -53,8 +56,9 @@ pub(super) struct Process {
     replied: Ticket,
     /// Errors of environments, each until the call that waits for it.
     failures: HashMap<usize, String>,
-    /// Images, oldest first.
-    images: Vec<Vec<u8>>,
+    /// Number of images that were requested and not received, and the last one received.
+    images_due: usize,
+    image: Option<Vec<u8>>,
     /// Reason why the process is not used any more.
     dead: Option<String>,
     timeout: Option<Duration>,
@@ -85,7 +89,8 @@ impl Process {
             requested: 0,
             replied: 0,
             failures: HashMap::new(),
-            images: Vec::new(),
+            images_due: 0,
+            image: None,
             dead: None,
             timeout,
         };
@@ -115,6 +120,7 @@ impl Process {
 
     /// Adds a command for the environment at position `position` of this process.
     pub(super) fn push(&mut self, position: usize, operation: Operation) -> Ticket {
+        self.images_due += usize::from(matches!(operation, Operation::Render));
         self.queue.extend((((position as u32) << 8) | operation as u32).to_ne_bytes());
         self.requested + 1
     }
@@ -174,7 +180,11 @@ impl Process {
                     self.replied += 1;
                     self.failures.extend(failures);
                 }
-                Reply::Image(image) => self.images.push(image),
+                Reply::Image(image) if self.images_due > 0 => {
+                    self.images_due -= 1;
+                    self.image = Some(image);
+                }
+                Reply::Image(_) => return Err(self.end("it sent an image without a request")),
                 Reply::Description(_) | Reply::Refused(_) => {
                     return Err(self.end("it sent a description of its spaces twice"));
                 }
@@ -185,26 +195,26 @@ impl Process {
 
     /// Returns the image of a request that was waited for: its size, then its bytes.
     pub(super) fn take_image(&mut self) -> Option<Vec<u8>> {
-        self.images.pop()
+        self.image.take()
     }
 
     /// Returns the next reply.
     fn receive(&mut self) -> Result<Reply, String> {
+        let began = Instant::now();
         loop {
             if let Some(reason) = &self.dead {
                 return Err(reason.clone());
             }
             match Reply::parse(&mut self.unread) {
                 Ok(Some(reply)) => return Ok(reply),
-                Ok(None) => self.read()?,
+                Ok(None) => self.read(began)?,
                 Err(problem) => return Err(self.end(&problem)),
             }
         }
     }
 
-    /// Waits for bytes and reads them.
-    fn read(&mut self) -> Result<(), String> {
-        let began = Instant::now();
+    /// Waits for bytes of the reply for which `began` is the start of waiting, and reads them.
+    fn read(&mut self, began: Instant) -> Result<(), String> {
         let mut status = None;
         loop {
             // A process that ended has written all that it will.
@@ -299,8 +309,14 @@ impl Reply {
             bytes.remove(0);
             return Ok(Some(Reply::Done));
         }
+        if !b"!SER".contains(&tag) {
+            return Err(format!("it sent a message of unknown kind {tag}"));
+        }
         let Some(length) = bytes.get(1..5) else { return Ok(None) };
         let length = u32::from_ne_bytes(length.try_into().expect("four bytes")) as usize;
+        if length > MAX_MESSAGE {
+            return Err(format!("it sent a message of {length} bytes, of at most {MAX_MESSAGE}"));
+        }
         if bytes.len() < 5 + length {
             return Ok(None);
         }
@@ -311,8 +327,7 @@ impl Reply {
             b'!' => Reply::Failed(serde_json::from_slice(&body).map_err(damaged)?),
             b'S' => Reply::Description(body),
             b'E' => Reply::Refused(serde_json::from_slice(&body).map_err(damaged)?),
-            b'R' => Reply::Image(body),
-            other => return Err(format!("it sent a message of unknown kind {other}")),
+            _ => Reply::Image(body),
         }))
     }
 }

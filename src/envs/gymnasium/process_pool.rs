@@ -258,6 +258,7 @@ fn start_processes(settings: &Settings<'_>, shared: &SharedFile) -> Result<(Spac
             "kwargs": options.kwargs,
             "wrappers": options.wrappers,
             "action_mask": options.action_mask,
+            "flatten_observation": options.flatten_observation,
             "max_episode_steps": settings.max_episode_steps,
             "count": envs.len() / placement.num_agents,
             "envs": envs,

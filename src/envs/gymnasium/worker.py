@@ -8,6 +8,7 @@ The pool then sends the layout of the shared memory, and after that words (u32) 
 environment's position in this process times 256, plus a command. The word FLUSH asks for a reply: "."
 if every command since the last one succeeded, otherwise "!" and a message with the errors. Actions,
 observations, rewards and flags lie in the shared memory. The script ends when the pool closes its pipe.
+A process that an environment forked ends when it returns into this script.
 
 Each agent of a game of PettingZoo is one environment of the pool. The agents of a game are neighbors,
 and the game takes a step when all of them have sent an action.
@@ -29,6 +30,7 @@ import select
 import struct
 import time
 import traceback
+import warnings
 
 STEP, STEP_AND_RESET, RESET, RENDER = 1, 2, 3, 4
 FLUSH = 0xFFFFFFFF
@@ -37,8 +39,12 @@ POLLING = 1e-4
 # Seconds for which another process kept the core, from which on polling does not pay.
 CORE_LOST = 1e-3
 TERMINATED, TRUNCATED, WAS_RESET, OUT = 1, 2, 4, 8
+IMAGE_MODES = ("rgb_array", "rgb_array_list")
 
 requests, replies, memory = (int(word) for word in sys.argv[1:4])
+# Not empty in a process that an environment forked.
+forked = []
+os.register_at_fork(after_in_child=lambda: forked.append(True))
 
 
 def read_exactly(count):
@@ -69,204 +75,46 @@ def write_message(tag, value):
     write_all(tag + struct.pack("=I", len(data)) + data)
 
 
+def leave(error=None):
+    """Ends a process that the environment forked: the pool, its pipes and its memory are those of the parent."""
+    code = error.code if isinstance(error, SystemExit) else error and 1
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def is_own(filename):
+    """True for the name of this script."""
+    return filename == is_own.__code__.co_filename
+
+
 def describe(error):
-    """The error with its traceback, without the frames of this script unless there are no others."""
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename == describe.__code__.co_filename:
-        frames = frames.tb_next
-    frames = frames or error.__traceback__
-    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    """The error with its traceback, without the frames of this script."""
+    rest, seen = [error], set()
+    while rest:
+        one = rest.pop()
+        if not isinstance(one, BaseException) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        while one.__traceback__ is not None and is_own(one.__traceback__.tb_frame.f_code.co_filename):
+            one.__traceback__ = one.__traceback__.tb_next
+        # A long text would be copied many times.
+        if any(isinstance(word, str) and len(word) > MAX_TEXT for word in one.args):
+            one.args = tuple(shortened(word, MAX_TEXT) if isinstance(word, str) else word for word in one.args)
+        rest += [one.__cause__, one.__context__]
+    if isinstance(error, Refused):
+        return shortened(str(error), MAX_TEXT)
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    return shortened("".join(lines).rstrip(), MAX_TEXT)
 
 
-# ------------------------------------------------------------------------------------------ spaces
+def without_own_lines(format):
+    """The format of warnings, without lines of this script."""
 
+    def formatted(message, category, filename, lineno, line=None):
+        if is_own(filename):
+            return f"{category.__name__}: {message}\n"
+        return format(message, category, filename, lineno, line)
 
-def bound(values):
-    """A bound of a box as JSON: one number, or one for each element. null is infinite."""
-    values = np.ravel(values).astype(np.float64)
-    if values.size and (values == values[0]).all():
-        values = values[:1]
-    values = [value if np.isfinite(value) else None for value in values.tolist()]
-    return values[0] if len(values) == 1 else values
-
-
-def box(shape, dtype, low=None, high=None):
-    return {"kind": "box", "shape": list(shape), "dtype": np.dtype(dtype).name, "low": low, "high": high}
-
-
-def expect_shape(obs, shape):
-    if obs.shape != shape:
-        raise ValueError(f"the observation has shape {obs.shape}, the observation space {shape}")
-
-
-def store_converted(row, obs, shape):
-    """Stores an observation of another type than the space's, if no value changes its meaning."""
-    obs = np.asarray(obs)
-    expect_shape(obs, shape)
-    obs = obs.reshape(row.shape)
-    # Floats may be rounded; small integers would wrap around.
-    if np.can_cast(obs.dtype, row.dtype, "same_kind" if row.dtype.kind == "f" else "safe"):
-        row[...] = obs
-        return
-    converted = obs.astype(row.dtype)
-    if not np.array_equal(converted, obs):
-        raise ValueError(f"the observation is {obs.dtype}, which {row.dtype} of the space cannot hold")
-    row[...] = converted
-
-
-class ArrayObservation:
-    """Observations of a Box, MultiDiscrete or MultiBinary: one array, stored as it is. Small integers
-    stay images, other integers become f32."""
-
-    def __init__(self, space):
-        kept = space.dtype in (np.float32, np.float64, np.bool_) or (space.dtype == np.uint8 and len(space.shape) > 1)
-        dtype = space.dtype if kept else np.dtype(np.float32)
-        shape = space.shape
-        self.spec = box(shape or (1,), dtype)
-        if hasattr(space, "low"):
-            self.spec.update(low=bound(space.low), high=bound(space.high))
-        # The type and the shape of arrays that need no conversion.
-        self.fast = (np.dtype(space.dtype), shape) if shape else (None, None)
-        self.store = lambda row, obs: store_converted(row, obs, shape)
-
-
-class DiscreteObservation:
-    """Observations of a Discrete: one i32, counted from 0."""
-
-    fast = (None, None)
-
-    def __init__(self, space):
-        start, n = int(space.start), int(space.n)
-        self.spec = {"kind": "discrete", "n": n}
-
-        def store(row, obs):
-            value = int(obs) - start
-            if not 0 <= value < n:
-                raise ValueError(f"the observation is {obs}, outside of {space}")
-            row[...] = value
-
-        self.store = store
-
-
-class FlatObservation:
-    """Observations of a Dict or Tuple: a vector of f32, by gymnasium.spaces.utils.flatten."""
-
-    fast = (None, None)
-
-    def __init__(self, space):
-        flat = gymnasium.spaces.utils.flatten_space(space)
-        if not isinstance(flat, gymnasium.spaces.Box):
-            raise ValueError(f"the observation space {space} has no fixed size; wrap the environment")
-        flatten = gymnasium.spaces.utils.flatten
-        shape = flat.shape
-        self.spec = box(shape, np.float32, bound(flat.low), bound(flat.high))
-
-        def store(row, obs):
-            obs = flatten(space, obs)
-            expect_shape(obs, shape)
-            row[...] = obs
-
-        self.store = store
-
-
-def observation_of(space):
-    spaces = gymnasium.spaces
-    if isinstance(space, spaces.Discrete):
-        return DiscreteObservation(space)
-    if isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)):
-        return ArrayObservation(space)
-    return FlatObservation(space)
-
-
-class Actions:
-    """Actions of one space: the leaves of a Dict or Tuple one after the other in one array."""
-
-    def __init__(self, space):
-        self.nvec, self.low, self.high, self.boxes, self.leaves = [], [], [], False, 0
-        self.decode = self.decoder(space)
-        if self.boxes and self.nvec:
-            raise ValueError(f"the action space {space} has both choices and numbers; wrap the environment")
-        self.width = len(self.low) if self.boxes else len(self.nvec)
-        if not self.width:
-            raise ValueError(f"the action space {space} has no elements; wrap the environment")
-        self.single = isinstance(space, gymnasium.spaces.Discrete)
-        self.start = space.start if self.single else 0
-        if self.boxes:
-            self.spec = box((self.width,), np.float32, bound(self.low), bound(self.high))
-        elif self.single:
-            self.spec = {"kind": "discrete", "n": self.nvec[0]}
-        else:
-            self.spec = {"kind": "multi_discrete", "nvec": self.nvec}
-
-    def of(self, values):
-        """Function that returns the action in `values`, the array of one environment."""
-        if self.single and not int(self.start):
-            return functools.partial(values.__getitem__, 0)
-        return functools.partial(self.decode, values)
-
-    def decoder(self, space):
-        """Function from the array of all leaves to the action of `space`."""
-        spaces = gymnasium.spaces
-        first = len(self.low) + len(self.nvec)
-        if isinstance(space, spaces.Dict):
-            parts = [(name, self.decoder(part)) for name, part in space.spaces.items()]
-            return lambda values: {name: decode(values) for name, decode in parts}
-        if isinstance(space, spaces.Tuple):
-            decoders = [self.decoder(part) for part in space.spaces]
-            return lambda values: tuple(decode(values) for decode in decoders)
-        if isinstance(space, spaces.Discrete):
-            self.nvec.append(int(space.n))
-            start = space.start
-            return (lambda values: values[first] + start) if start else (lambda values: values[first])
-        shape, dtype = space.shape, space.dtype
-        if isinstance(space, spaces.Box):
-            self.boxes = True
-            self.low.extend(np.ravel(space.low))
-            self.high.extend(np.ravel(space.high))
-            end = len(self.low) + len(self.nvec)
-            # A copy: the environment may keep it.
-            return lambda values: values[first:end].astype(dtype).reshape(shape)
-        if isinstance(space, spaces.MultiBinary):
-            self.nvec.extend([2] * int(np.prod(shape)))
-            start = 0
-        elif isinstance(space, spaces.MultiDiscrete):
-            self.nvec.extend(int(n) for n in np.ravel(space.nvec))
-            start = getattr(space, "start", 0)
-        else:
-            raise ValueError(f"the action space {space} is not supported; wrap the environment")
-        end = len(self.low) + len(self.nvec)
-        return lambda values: values[first:end].astype(dtype).reshape(shape) + np.asarray(start, dtype)
-
-
-class MaskedObservation:
-    """Observations as a vector of f32, followed by the mask of allowed actions in info."""
-
-    fast = (None, None)
-
-    def __init__(self, space, nvec):
-        flat = gymnasium.spaces.utils.flatten_space(space)
-        flatten = gymnasium.spaces.utils.flatten
-        if not nvec or not isinstance(flat, gymnasium.spaces.Box):
-            raise ValueError("an action mask needs an action space of choices, and observations of a fixed size")
-        size, firsts = flat.shape[0], np.cumsum([0, *nvec[:-1]])
-        self.spec = box((size + sum(nvec),), np.float32)
-
-        def store(row, obs, info, done):
-            row[:size] = flatten(space, obs)
-            row[size:] = 1
-            if done:
-                return
-            mask = info.get("action_mask")
-            if mask is None:
-                raise ValueError('info has no "action_mask"')
-            parts = mask if isinstance(mask, tuple) else (mask,)
-            mask = np.concatenate([np.ravel(part) for part in parts])
-            expect_shape(mask, (sum(nvec),))
-            row[size:] = mask != 0
-            if not np.add.reduceat(row[size:], firsts).all():
-                raise ValueError(f"the action mask {mask} allows no action")
-
-        self.store = store
+    return formatted
 
 
 # ------------------------------------------------------------------------------------ environments
@@ -278,7 +126,7 @@ def make_game(id, kwargs):
     module, _, function = id.partition(":")
     module, function = importlib.import_module(module), function or "parallel_env"
     if not hasattr(module, function):
-        raise SystemExit(
+        raise Refused(
             f"the module {module.__name__} has no function {function}\n  help: the parallel API of PettingZoo is"
             " needed, which pettingzoo.utils.conversions.aec_to_parallel makes of other environments"
         )
@@ -298,6 +146,8 @@ def make(settings):
         module, _, name = path.replace(":", ".").rpartition(".")
         wrapper = getattr(importlib.import_module(module), name)
         env = wrapper(env, **wrapper_kwargs)
+    if forked:
+        leave()
     return env
 
 
@@ -306,20 +156,32 @@ def limits(env):
     spec = getattr(env, "spec", None)
     steps, threshold = getattr(spec, "max_episode_steps", None), getattr(spec, "reward_threshold", None)
     return {
-        "max_episode_steps": None if steps is None else int(steps),
-        "reward_threshold": None if threshold is None else float(threshold),
+        "max_episode_steps": None if steps is None else int(number("its max_episode_steps", steps)),
+        "reward_threshold": None if threshold is None else number("its reward_threshold", threshold),
     }
+
+
+def checked_spaces(observation_space, action_space):
+    """The spaces, if they are Gymnasium's."""
+    for name, space in (("observation_space", observation_space), ("action_space", action_space)):
+        if not isinstance(space, gymnasium.spaces.Space):
+            of = f"{type(space).__module__}.{type(space).__qualname__}"
+            raise Refused(f"its {name} is {shown(space)} of {of}, expected a space of gymnasium.spaces")
+    return observation_space, action_space
 
 
 def spaces_of_agents(game):
     """The spaces that all agents of a game have."""
-    if not getattr(game, "possible_agents", None):
-        raise SystemExit("the game has no possible_agents\n  help: games with a fixed set of agents are supported")
-    spaces = [(game.observation_space(agent), game.action_space(agent)) for agent in game.possible_agents]
-    for agent, others in zip(game.possible_agents, spaces):
+    agents = list(getattr(game, "possible_agents", None) or ())
+    if not agents:
+        raise Refused("the game has no possible_agents\n  help: games with a fixed set of agents are supported")
+    if len(set(agents)) < len(agents):
+        raise Refused(f"the game has an agent twice in its possible_agents {shown(agents)}")
+    spaces = [checked_spaces(game.observation_space(agent), game.action_space(agent)) for agent in agents]
+    for agent, others in zip(agents, spaces):
         if others != spaces[0]:
-            raise SystemExit(
-                f"the spaces of {agent} are {others[0]} and {others[1]}, those of {game.possible_agents[0]}"
+            raise Refused(
+                f"the spaces of {agent} are {others[0]} and {others[1]}, those of {agents[0]}"
                 f" {spaces[0][0]} and {spaces[0][1]}\n  help: make them equal by wrappers, such as"
                 " supersuit.pad_observations_v0 and supersuit.pad_action_space_v0"
             )
@@ -336,37 +198,50 @@ def start(settings):
     except ImportError as error:
         if error.name not in ("gymnasium", "numpy"):
             raise
-        raise SystemExit(f"{sys.executable} has no package {error.name}\n  help: {pip}")
+        raise Refused(f"{sys.executable} has no package {error.name}\n  help: {pip}")
     # The user's modules are found there, after those of Python and of packages.
     sys.path += working_folder
     if tuple(int(word) for word in gymnasium.__version__.split(".")[:2]) < (0, 29):
-        raise SystemExit(f"gymnasium {gymnasium.__version__} is older than 0.29\n  help: {pip}")
+        raise Refused(f"gymnasium {gymnasium.__version__} is older than 0.29\n  help: {pip}")
     try:
         envs = [make(settings) for _ in range(settings["count"])]
     except (ModuleNotFoundError, gymnasium.error.Error) as error:
-        raise SystemExit(f"{type(error).__name__}: {error}\n  help: packages are those of {sys.executable}")
+        raise Refused(f"{type(error).__name__}: {error}\n  help: packages are those of {sys.executable}")
     if settings["pettingzoo"]:
         observation_space, action_space = spaces_of_agents(envs[0])
-        return envs, observation_of(observation_space), Actions(action_space)
-    actions = Actions(envs[0].action_space)
+        return envs, observation_of(observation_space, settings), Actions(action_space)
+    first = envs[0]
+    spaces = getattr(first, "observation_space", None), getattr(first, "action_space", None)
+    observation_space, action_space = checked_spaces(*spaces)
+    actions = Actions(action_space)
     if settings["action_mask"]:
-        observation = MaskedObservation(envs[0].observation_space, actions.nvec)
+        observation = MaskedObservation(observation_space, actions.nvec)
         actions.spec = {"kind": "multi_discrete", "nvec": actions.nvec, "masked": True}
     else:
-        observation = observation_of(envs[0].observation_space)
+        observation = observation_of(observation_space, settings)
     return envs, observation, actions
 
 
 def render(env):
     """An image of the environment: its height and width, then its bytes. Nothing if it has no images."""
-    if getattr(env, "render_mode", None) is None:
-        if "rgb_array" not in getattr(env, "metadata", {}).get("render_modes", ()):
+    mode = getattr(env, "render_mode", None)
+    if mode is None:
+        if "rgb_array" not in ((getattr(env, "metadata", None) or {}).get("render_modes") or ()):
             return b""
         # Some environments do more in each step if they are made with a mode.
-        env.unwrapped.render_mode = "rgb_array"
-    frame = np.asarray(env.render())
-    if frame.ndim != 3 or frame.shape[2] != 3:
-        raise ValueError(f"render returned an array of shape {frame.shape}, expected (height, width, 3)")
+        env.unwrapped.render_mode = mode = "rgb_array"
+    if mode not in IMAGE_MODES:
+        return b""
+    picture = env.render()
+    if forked:
+        leave()
+    if isinstance(picture, list) and mode == "rgb_array_list":
+        # The frames since the last call.
+        picture = picture[-1] if picture else None
+    frame = np.asarray(picture)
+    if frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype.kind not in "biuf":
+        what = f"an array of shape {frame.shape}" if frame.ndim else shown(picture)
+        raise ValueError(f"render returned {what}, expected numbers of shape (height, width, 3)")
     frame = np.ascontiguousarray(frame, np.uint8)
     return struct.pack("=II", *frame.shape[:2]) + frame.tobytes()
 
@@ -422,7 +297,10 @@ class Server:
             self.resets = [functools.partial(self.reset_env, k) for k in range(len(names))]
 
     def reset_env(self, k, seed):
-        obs, info = self.envs[k].reset(seed=seed)
+        result = self.envs[k].reset(seed=seed)
+        if forked:
+            leave()
+        obs, info = parts_of("reset", result, "observation, info")
         self.store(self.rows[k], obs, info, False)
 
     def reset(self, k):
@@ -461,6 +339,8 @@ class Server:
                     elif command == RENDER:
                         write_message(b"R", render(self.envs[k]))
                 except BaseException as error:
+                    if forked:
+                        leave(error)
                     failed = [game for game in self.games if game.stepping]
                     for game in failed:
                         game.stepping = False
@@ -507,12 +387,19 @@ def stepper(env, name, take_action, rows, observation, store, rewards, flags):
 
     def step(reset):
         result = env_step(take_action())
-        if len(result) != 5:
-            raise ValueError(
-                f"step returned {len(result)} values, expected 5: observation, reward, terminated, truncated, info"
-            )
+        if forked:
+            leave()
+        if type(result) is not tuple or len(result) != 5:
+            result = parts_of("step", result, "observation, reward, terminated, truncated, info")
         obs, reward, terminated, truncated, info = result
-        rewards[name] = reward
+        try:
+            rewards[name] = reward
+        except TypeError:
+            rewards[name] = number("the reward", reward)
+        if terminated is not False:
+            terminated = truth("terminated", terminated)
+        if truncated is not False:
+            truncated = truth("truncated", truncated)
         if not (terminated or truncated):
             if type(obs) is ndarray and obs.dtype is own and obs.shape == shape:
                 row[...] = obs
@@ -522,7 +409,10 @@ def stepper(env, name, take_action, rows, observation, store, rewards, flags):
         ends = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
         if reset:
             store(last_row, obs, info, True)
-            obs, info = env_reset()
+            result = env_reset()
+            if forked:
+                leave()
+            obs, info = parts_of("reset", result, "observation, info")
             store(row, obs, info, False)
             ends |= WAS_RESET
         else:
@@ -540,7 +430,8 @@ class Game:
     """
 
     def __init__(self, env, names, takers, rows, store, rewards, flags):
-        self.env, self.agents, self.names, self.takers = env, env.possible_agents, names, takers
+        self.env, self.agents, self.names, self.takers = env, list(env.possible_agents), names, takers
+        self.known, self.live = set(self.agents), set()
         self.rows, self.put, self.rewards, self.flags = rows, store, rewards, flags
         self.obs = {}
         # Positions of agents that have sent no action; the flags of agents that are out.
@@ -551,9 +442,37 @@ class Game:
         self.stepping = False
 
     def start(self, seed):
-        self.obs, _ = self.env.reset(seed=seed)
+        result = self.env.reset(seed=seed)
+        if forked:
+            leave()
+        self.obs, _ = parts_of("reset", result, "observations, infos")
+        self.live = self.live_agents()
+        self.expect_all("observations", self.obs, self.live)
         self.ends = [0] * len(self.names)
         self.episode += 1
+
+    def live_agents(self):
+        """The agents that are in the game."""
+        agents = list(self.env.agents)
+        live = set(agents)
+        self.expect_known("agents", live)
+        if len(live) < len(agents):
+            raise ValueError(f"agents has an agent twice: {shown(agents)}")
+        return live
+
+    def expect_known(self, what, agents):
+        for agent in agents:
+            if agent not in self.known:
+                raise ValueError(f"{what} has the agent {shown(agent)}, which is none of {shown(self.agents)}")
+
+    def expect_all(self, what, values, agents):
+        """Expects a value for each of `agents`, and none for agents that the game does not have."""
+        if not isinstance(values, dict):
+            raise ValueError(f"the {what} are {shown(values)}, expected a dict by agents")
+        self.expect_known(f"the dict of {what}", values)
+        for agent in agents:
+            if values.get(agent) is None:
+                raise ValueError(f"the {what} have none for the agent {shown(agent)}, which is in the game")
 
     def store(self, agent, row):
         obs = self.obs.get(self.agents[agent])
@@ -584,22 +503,28 @@ class Game:
 
     def step_all(self, reset):
         """Steps the game with the actions of its agents."""
-        live = set(self.env.agents)
+        live = self.live
         actions = {name: take() for name, take in zip(self.agents, self.takers) if name in live}
         results = self.env.step(actions)
-        if len(results) != 5:
-            raise ValueError(
-                f"step returned {len(results)} values, expected 5: observations, rewards, terminations, truncations,"
-                " infos"
-            )
+        if forked:
+            leave()
+        names = "observations, rewards, terminations, truncations, infos"
+        results = parts_of("step", results, names)
+        for what, values in zip(names.split(", ")[:4], results):
+            self.expect_all(what, values, live)
         self.obs, rewards, terminations, truncations, _ = results
-        over = not self.env.agents
+        self.live = self.live_agents()
+        # Agents may come into a game.
+        self.expect_all("observations", self.obs, self.live)
+        over = not self.live
         for k, name in enumerate(self.agents):
-            self.rewards[self.names[k]] = rewards.get(name, 0.0) if name in live else 0.0
+            self.rewards[self.names[k]] = 0.0
             if name in live:
-                terminated, truncated = terminations.get(name, False), truncations.get(name, False)
+                self.rewards[self.names[k]] = number(f"the reward of {shown(name)}", rewards[name])
+                terminated = truth(f"the termination of {shown(name)}", terminations[name])
+                truncated = truth(f"the truncation of {shown(name)}", truncations[name])
                 self.ends[k] = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
-            elif name in self.env.agents:
+            elif name in self.live:
                 self.ends[k] = 0
         if not over:
             for k in range(len(self.names)):
@@ -629,22 +554,30 @@ class Game:
 
 
 def main():
+    warnings.formatwarning = without_own_lines(warnings.formatwarning)
     settings = read_message()
     try:
         envs, observation, actions = start(settings)
-    except SystemExit as error:
-        write_message(b"E", str(error.code))
-        return
+        spec = {"observation": observation.spec, "action": actions.spec, "width": actions.width, **limits(envs[0])}
+        spec["agents"] = len(envs[0].possible_agents) if settings["pettingzoo"] else 1
     except BaseException as error:
+        if forked:
+            leave(error)
         write_message(b"E", describe(error))
         return
-    spec = {"observation": observation.spec, "action": actions.spec, "width": actions.width, **limits(envs[0])}
-    spec["agents"] = len(envs[0].possible_agents) if settings["pettingzoo"] else 1
+    if forked:
+        leave()
     write_message(b"S", spec)
     server = Server(settings, envs, observation, actions, read_message())
     server.serve()
     for env in envs:
-        env.close()
+        try:
+            env.close()
+        except BaseException as error:
+            if not forked:
+                print(f"closing an environment failed: {describe(error)}", file=sys.stderr)
+        if forked:
+            leave()
 
 
 main()

@@ -25,7 +25,7 @@ impl AnakinEnv {
     ///
     /// # Errors
     /// Returns [`Error::Env`](crate::Error::Env) for an unknown id, and
-    /// [`Error::Config`](crate::Error::Config) for actions that are neither discrete nor bounded vectors.
+    /// [`Error::Config`](crate::Error::Config) for actions that are neither discrete nor vectors.
     pub fn new<A: Algorithm>(args: &A) -> Result<AnakinEnv> {
         let auto_reset = AutoReset::new(make(args.env_id())?);
         let spec = auto_reset.env.spec();

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use super::python::read_errors;
 use crate::envs::default_python;
 use crate::error::{Error, Result};
+use crate::native::answer_of;
 use crate::rl::files;
 
 /// Environment variable that names the program, or is `off`.
@@ -42,9 +43,8 @@ fn of_python() -> Option<PathBuf> {
     let mut command = Command::new(default_python());
     // Without the modules in the working directory.
     command.env("PYTHONSAFEPATH", "1");
-    command.args(["-c", FIND_IN_PYTHON]).stdin(Stdio::null()).stderr(Stdio::null());
-    let output = command.output().ok().filter(|output| output.status.success())?;
-    let path = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+    let answer = answer_of(command.args(["-c", FIND_IN_PYTHON]))?;
+    let path = PathBuf::from(answer.trim());
     runs(&path).then_some(path)
 }
 

@@ -73,9 +73,7 @@ impl TrainingVideos {
         let thread = thread::spawn(move || {
             let encoded = encode(&folder, ffmpeg, &frames, |path| drop(done.send(path)));
             if let Err(error) = encoded {
-                output::stderr_line(format_args!(
-                    "--capture-video: {error}; training continues without videos"
-                ));
+                report(&error);
             }
         });
         let camera = Box::new(EpisodeCamera { sender: Arc::clone(&sender), episode });
@@ -92,6 +90,11 @@ impl TrainingVideos {
         drop(lock(&self.sender).take());
         let _ = self.thread.take().map(JoinHandle::join);
     }
+}
+
+/// Prints the reason why there are no videos.
+pub(in crate::rl) fn report(error: &Error) {
+    output::stderr_line(format_args!("--capture-video: {error}; the run continues without videos"));
 }
 
 impl Drop for TrainingVideos {
@@ -125,6 +128,11 @@ impl Camera for EpisodeCamera {
 
     fn end(&mut self) {
         self.send(Message::End);
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.end();
+        report(&error);
     }
 }
 

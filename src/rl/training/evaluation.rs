@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::random::Key;
 use crate::trace::DType;
 
-use crate::rl::interrupt;
 use crate::rl::video::Recorder;
+use crate::rl::{interrupt, training_video};
 
 /// Evaluation over a number of episodes, with its results.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub struct Evaluation {
     /// Returns of the finished episodes, without reward clipping.
     pub returns: Vec<f64>,
     recorder: Option<Recorder>,
+    /// True if the evaluation goes on where a video cannot be recorded.
+    video_is_optional: bool,
 }
 
 /// Actions of an agent, with values to display beside the video.
@@ -45,7 +47,7 @@ impl From<(Array, Array)> for PolicyOutput {
 impl Evaluation {
     /// Creates an evaluation over this number of episodes.
     pub fn new(episodes: usize) -> Evaluation {
-        Evaluation { episodes, returns: Vec::new(), recorder: None }
+        Evaluation { episodes, returns: Vec::new(), recorder: None, video_is_optional: false }
     }
 
     /// Returns the number of episodes to evaluate.
@@ -68,6 +70,11 @@ impl Evaluation {
     /// Returns the same errors as [`Recorder::new`].
     pub fn filmed(self, folder: &Path) -> Result<Evaluation> {
         Ok(Evaluation { recorder: Some(Recorder::new(folder)?), ..self })
+    }
+
+    /// Prints why a video cannot be recorded, and goes on without it.
+    pub(in crate::rl) fn with_optional_video(self) -> Evaluation {
+        Evaluation { video_is_optional: true, ..self }
     }
 
     /// Returns the paths of the videos that are complete.
@@ -118,8 +125,14 @@ impl Evaluation {
         while self.returns.len() < self.episodes && !interrupt::requested() {
             let key = keys.next().expect("a long row of numbers");
             let PolicyOutput { actions, bars } = act(&batch, key)?.into();
-            if let Some(recorder) = &mut self.recorder {
-                film(recorder, &mut pool, bars.as_ref())?;
+            if let Some(recorder) = &mut self.recorder
+                && let Err(error) = film(recorder, &mut pool, bars.as_ref())
+            {
+                if !self.video_is_optional {
+                    return Err(error);
+                }
+                training_video::report(&error);
+                self.recorder = None;
             }
             batch = match actions.ty().dtype {
                 DType::I32 => pool.step(&actions.to_vec::<i32>()?)?,

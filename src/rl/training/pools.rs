@@ -10,7 +10,8 @@ use crate::error::Result;
 use crate::trace::DType;
 
 use crate::rl::spaces::{self, Bounds, Masked, Sizes};
-use crate::rl::{Algorithm, EnvSupport};
+use crate::rl::training::support::is_flattened;
+use crate::rl::{ActionSupport, Algorithm, EnvSupport};
 
 fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
     let num_threads = args.options().num_threads;
@@ -28,7 +29,7 @@ fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
 /// # Errors
 /// [`Error::Config`](crate::Error::Config) for other environments, and errors of the environments.
 pub fn discrete<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
-    let pool = EnvPool::make(args.env_id(), options(args, num_envs, seed))?;
+    let pool = make(args.env_id(), options(args, num_envs, seed))?;
     let sizes = Sizes::from_spec(A::NAME, pool.spec(), &EnvSupport::VECTORS)?;
     Ok((pool, sizes))
 }
@@ -47,9 +48,13 @@ pub fn continuous<A: Algorithm>(
     if num_envs == 1 {
         options.num_threads = 1;
     }
-    let pool = EnvPool::make(args.env_id(), options)?;
+    let pool = make(args.env_id(), options)?;
     let obs_size = spaces::vector(A::NAME, pool.spec())?;
-    let bounds = spaces::bounds(A::NAME, pool.spec())?;
+    // Only an algorithm that names vectors without bounds gets infinite ones.
+    let bounds = match A::ENVS.actions {
+        ActionSupport::Continuous => spaces::bounds(A::NAME, pool.spec())?,
+        _ => spaces::finite_bounds(A::NAME, pool.spec())?,
+    };
     Ok((pool, obs_size, bounds))
 }
 
@@ -134,6 +139,16 @@ pub fn any(env_id: &str, atari: AtariOptions, options: PoolOptions) -> Result<En
     let own = is_registered(env_id) || is_python(env_id) || num_agents(env_id) > 1;
     if !own && spec(env_id)?.observation.dtype() == DType::U8 {
         return EnvPool::atari(env_id, atari, options);
+    }
+    make(env_id, options)
+}
+
+/// Creates environments like [`EnvPool::make`]. Observations of Python that no network takes as they are
+/// become vectors.
+fn make(env_id: &str, options: PoolOptions) -> Result<EnvPool> {
+    if is_python(env_id) && is_flattened(&spec(env_id)?) {
+        let own = GymnasiumOptions { flatten_observation: true, ..gymnasium_options(env_id) };
+        return EnvPool::gymnasium(env_id, own, options);
     }
     EnvPool::make(env_id, options)
 }

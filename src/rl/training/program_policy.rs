@@ -4,7 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use crate::array::Array;
-use crate::envs::{AtariOptions, EnvPool, EnvSpec, PoolOptions, Space};
+use crate::envs::{AtariOptions, EnvPool, EnvSpec, PoolOptions, Space, is_python};
 use crate::error::{Error, Result};
 use crate::random::Key;
 use crate::rl::training::evaluation::Evaluation;
@@ -34,7 +34,11 @@ enum Output {
 pub fn play(file: &Path, env_id: &str, evaluation: &mut Evaluation) -> Result<()> {
     let program = Program::load(file)?;
     let options = PoolOptions { seed: SEED, num_threads: 1, ..Default::default() };
-    let pool = pools::any(env_id, AtariOptions::gymnasium(), options)?;
+    // The Program takes the observations of an environment in Python as they are.
+    let pool = match is_python(env_id) {
+        true => EnvPool::make(env_id, options)?,
+        false => pools::any(env_id, AtariOptions::gymnasium(), options)?,
+    };
     policy(program, pool)?.play("program_policy", Mode::default(), evaluation)
 }
 

@@ -11,6 +11,7 @@ use clap::builder::ValueParser;
 use clap::{Arg, Command};
 use serde_json::{Map, Value};
 
+use crate::envs::{self, MAX_THREADS};
 use crate::error::{Error, Result};
 use crate::rl::training::returns::MAX_STEPS;
 
@@ -27,7 +28,7 @@ use Range::{Float, Int};
 
 /// Maximum of counts that a program indexes with `i32`.
 const MAX_INDEX: u64 = i32::MAX as u64;
-const MAX_ENVS: u64 = 1 << 20;
+const MAX_ENVS: u64 = envs::MAX_ENVS as u64;
 const MAX_DEVICES: u64 = 256;
 /// Minimum of positive floats: programs compute in `f32`, whose smallest normal number is 1.2e-38.
 const POSITIVE: f64 = 1e-37;
@@ -102,7 +103,7 @@ const RANGES: &[(&str, Range)] = &[
     ("num-steps", Int(1, MAX_ENVS)),
     ("num-tau-prime-samples", Int(1, 1024)),
     ("num-tau-samples", Int(1, 1024)),
-    ("num-threads", Int(0, 1024)),
+    ("num-threads", Int(0, MAX_THREADS as u64)),
     ("offline-steps", Int(1, MAX_INDEX)),
     ("points", Int(1, 100_000)),
     ("policy-frequency", Int(1, 1000)),
@@ -208,11 +209,25 @@ trait Number: Copy + Send + Sync + 'static {
     fn is_in(self, range: Range) -> bool;
 }
 
+/// Returns the text of a number without the underscores that Python allows between digits.
+fn without_underscores(text: &str) -> Option<String> {
+    let digit = |at: usize| text.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+    let allowed = text.match_indices('_').all(|(at, _)| at > 0 && digit(at - 1) && digit(at + 1));
+    allowed.then(|| text.replace('_', ""))
+}
+
+/// Parses a whole number, which may be written as a float: `1_000`, `1e6`.
+fn whole(text: &str) -> Option<u64> {
+    let text = without_underscores(text)?;
+    let float = || text.parse().ok().filter(|x: &f64| x.fract() == 0.0 && (0.0..1e15).contains(x));
+    text.parse().ok().or_else(|| float().map(|x| x as u64))
+}
+
 macro_rules! numbers {
     ($($int:ty),*; $($float:ty),*) => {
         $(impl Number for $int {
             fn parse(text: &str) -> Option<$int> {
-                text.parse().ok()
+                whole(text)?.try_into().ok()
             }
 
             fn is_in(self, range: Range) -> bool {
@@ -222,7 +237,7 @@ macro_rules! numbers {
         $(impl Number for $float {
             fn parse(text: &str) -> Option<$float> {
                 // Negative zero becomes zero.
-                text.parse().ok().map(|x: $float| x + 0.0)
+                without_underscores(text)?.parse().ok().map(|x: $float| x + 0.0)
             }
 
             fn is_in(self, range: Range) -> bool {

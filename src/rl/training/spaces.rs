@@ -1,7 +1,7 @@
 //! Sizes of the spaces of an environment, or an error that names what the algorithm supports.
 
 use crate::Tensor;
-use crate::envs::{ActionKind, EnvSpec, ObsKind, Space};
+use crate::envs::{ActionKind, EnvSpec, ObsKind, Space, is_gymnasium};
 use crate::error::{Error, Result};
 use crate::rl::training::bounds::bounds_of;
 use crate::rl::training::support::{EnvSupport, num_players};
@@ -18,8 +18,9 @@ pub fn vector(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
     if !observation.dtype().is_float() || observation.shape().rank() != 1 {
         return Err(Error::Config(format!(
             "--env-id {}: {algorithm} takes vectors of floats, and this environment gives \
-             {observation}",
-            spec.id
+             {observation}{}",
+            spec.id,
+            advice(spec)
         )));
     }
     Ok(observation.shape()[0])
@@ -32,12 +33,26 @@ pub fn vector(algorithm: &str, spec: &EnvSpec) -> Result<usize> {
 pub fn obs_kind(algorithm: &str, spec: &EnvSpec, supported: &EnvSupport) -> Result<ObsKind> {
     supported.obs_kind(&spec.observation).ok_or_else(|| {
         Error::Config(format!(
-            "--env-id {}: {algorithm} takes {}, and this environment gives {}",
+            "--env-id {}: {algorithm} takes {}, and this environment gives {}{}",
             spec.id,
             supported.observations(),
-            spec.observation
+            spec.observation,
+            advice(spec)
         ))
     })
+}
+
+/// Returns the flag that makes vectors of the observations, for the end of a message.
+fn advice(spec: &EnvSpec) -> String {
+    match &spec.observation {
+        _ if is_gymnasium(&spec.id) => "; --env-wrappers gymnasium.wrappers.FlattenObservation \
+                                        makes vectors of them"
+            .into(),
+        Space::Discrete { .. } => {
+            format!("; --env-id gymnasium:{} is in Python, where they become vectors", spec.id)
+        }
+        _ => String::new(),
+    }
 }
 
 /// Sizes that an agent with discrete actions needs to know of an environment.
@@ -101,7 +116,7 @@ pub fn components(algorithm: &str, spec: &EnvSpec) -> Result<Vec<usize>> {
     }
 }
 
-/// Returns the kind of action; for discrete actions and for bounded vectors.
+/// Returns the kind of action; for discrete actions and for vectors of numbers.
 ///
 /// # Errors
 /// [`Error::Config`] for other actions; `algorithm` is the algorithm's name in the message.
@@ -161,7 +176,7 @@ pub fn masked(algorithm: &str, spec: &EnvSpec, players: usize) -> Result<Masked>
     }
 }
 
-/// Returns the bounds of the actions; for bounded vectors of numbers.
+/// Returns the bounds of the actions, which may be infinite; for vectors of numbers.
 ///
 /// # Errors
 /// [`Error::Config`] for other actions; `algorithm` is the algorithm's name in the message.
@@ -172,4 +187,21 @@ pub fn bounds(algorithm: &str, spec: &EnvSpec) -> Result<Bounds> {
             spec.id, spec.action
         ))
     })
+}
+
+/// Returns the bounds of the actions; for vectors of numbers with finite bounds.
+///
+/// # Errors
+/// [`Error::Config`] for other actions; `algorithm` is the algorithm's name in the message.
+pub fn finite_bounds(algorithm: &str, spec: &EnvSpec) -> Result<Bounds> {
+    let bounds = bounds(algorithm, spec)?;
+    if bounds.are_finite() {
+        return Ok(bounds);
+    }
+    Err(Error::Config(format!(
+        "--env-id {}: {algorithm} scales its actions to the bounds of the environment, and this \
+         environment takes {}, which has none; give it a Box with finite bounds by a wrapper, or choose \
+         an algorithm without bounds",
+        spec.id, spec.action
+    )))
 }

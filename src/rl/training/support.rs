@@ -1,6 +1,6 @@
 //! Environments that an algorithm supports.
 
-use crate::envs::{self, EnvSpec, ObsKind, Space, traced};
+use crate::envs::{self, EnvSpec, ObsKind, Space, is_python, traced};
 use crate::rl::training::bounds::bounds_of;
 
 /// Environments that an algorithm supports: kinds of observations and actions.
@@ -22,9 +22,11 @@ pub struct EnvSupport {
 pub enum ActionSupport {
     /// Discrete actions.
     Discrete,
-    /// Vectors of bounded numbers.
+    /// Vectors of numbers.
     Continuous,
-    /// Discrete actions and vectors of bounded numbers.
+    /// Vectors of numbers with finite bounds.
+    BoundedContinuous,
+    /// Discrete actions and vectors of numbers.
     DiscreteOrContinuous,
     /// Discrete actions, and MultiDiscrete actions for one player; a mask of allowed choices is an
     /// ordinary part of the observation.
@@ -40,9 +42,12 @@ impl EnvSupport {
 
     /// Vector observations, discrete actions.
     pub const VECTORS: EnvSupport = EnvSupport::new(&[ObsKind::Vector], ActionSupport::Discrete);
-    /// Vector observations, bounded continuous actions.
+    /// Vector observations, continuous actions.
     pub const CONTINUOUS: EnvSupport =
         EnvSupport::new(&[ObsKind::Vector], ActionSupport::Continuous);
+    /// Vector observations, continuous actions with finite bounds.
+    pub const BOUNDED_CONTINUOUS: EnvSupport =
+        EnvSupport::new(&[ObsKind::Vector], ActionSupport::BoundedContinuous);
     /// Stacked frames or boards, discrete actions.
     pub const IMAGES: EnvSupport =
         EnvSupport::new(&[ObsKind::Frames, ObsKind::Board], ActionSupport::Discrete);
@@ -59,7 +64,7 @@ impl EnvSupport {
         &[ObsKind::Frames, ObsKind::Board, ObsKind::Vector],
         ActionSupport::Discrete,
     );
-    /// Frames, boards or vectors; discrete or bounded continuous actions.
+    /// Frames, boards or vectors; discrete or continuous actions.
     pub const ALL: EnvSupport =
         EnvSupport { actions: ActionSupport::DiscreteOrContinuous, ..EnvSupport::DISCRETE };
     /// Frames, boards or vectors; discrete or MultiDiscrete actions.
@@ -70,14 +75,17 @@ impl EnvSupport {
     /// Vector observations with a mask of the allowed choices, two players.
     pub const TWO_PLAYERS: EnvSupport =
         EnvSupport::new(&[ObsKind::Vector], ActionSupport::Masked(2));
-    /// Traced functions with discrete or bounded continuous actions.
+    /// Traced functions with discrete or continuous actions.
     pub const TRACED: EnvSupport = EnvSupport { obs_kinds: None, traced: true, ..EnvSupport::ALL };
     /// Traced functions with frames, boards or vectors, and discrete actions.
     pub const TRACED_DISCRETE: EnvSupport = EnvSupport { traced: true, ..EnvSupport::DISCRETE };
 
     /// Returns true if the algorithm supports the environment.
     pub fn fits(&self, spec: &EnvSpec) -> bool {
-        (self.obs_kinds.is_none() || self.obs_kind(&spec.observation).is_some())
+        let vectors = || self.obs_kinds.is_some_and(|kinds| kinds.contains(&ObsKind::Vector));
+        (self.obs_kinds.is_none()
+            || self.obs_kind(&spec.observation).is_some()
+            || (is_flattened(spec) && vectors()))
             && self.actions.fits(spec)
             && (!self.traced || traced::is_traced(&spec.id))
     }
@@ -110,6 +118,9 @@ impl ActionSupport {
         match self {
             ActionSupport::Discrete => discrete,
             ActionSupport::Continuous => bounds_of(&spec.action).is_ok(),
+            ActionSupport::BoundedContinuous => {
+                bounds_of(&spec.action).is_ok_and(|bounds| bounds.are_finite())
+            }
             ActionSupport::DiscreteOrContinuous => discrete || bounds_of(&spec.action).is_ok(),
             ActionSupport::DiscreteOrMultiDiscrete => {
                 let multi_discrete = matches!(spec.action, Space::MultiDiscrete { .. });
@@ -121,6 +132,17 @@ impl ActionSupport {
             }
         }
     }
+}
+
+/// Returns true for observations of Python that become vectors in the environments of an algorithm, as by
+/// CleanRL's wrapper `FlattenObservation`: those of a Discrete, and arrays of floats with several axes.
+pub(in crate::rl) fn is_flattened(spec: &EnvSpec) -> bool {
+    let flattened = match &spec.observation {
+        Space::Discrete { .. } => true,
+        Space::Box { shape, dtype, .. } => dtype.is_float() && shape.rank() > 1,
+        _ => false,
+    };
+    flattened && is_python(&spec.id)
 }
 
 /// Returns the number of players of an environment.

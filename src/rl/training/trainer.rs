@@ -18,7 +18,7 @@ use crate::rl::progress::Above;
 use crate::rl::saved::{self, CHECKPOINT, Envs, MODEL, SavedMetadata, checkpoint_in};
 use crate::rl::tensorboard::continues;
 use crate::rl::track::Tracker;
-use crate::rl::training_video::TrainingVideos;
+use crate::rl::training_video::{self, TrainingVideos};
 use crate::rl::{EpisodeRecord, OnWriteError, Progress, Run, Summary, checkpoint, interrupt};
 use crate::runtime::Runtime;
 use crate::timeline::{self, Timeline};
@@ -250,12 +250,15 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         if self.rank > 0 || !self.args.options().capture_video {
             return Ok(());
         }
-        self.renders = envs.renders()?;
-        if !self.renders {
-            let id = self.args.env_id();
-            output::stderr_line(format_args!(
-                "--capture-video: {id} draws no pictures; training continues without videos"
-            ));
+        let id = self.args.env_id();
+        let problem = match envs.renders() {
+            Ok(true) => None,
+            Ok(false) => Some(Error::Env(format!("{id} draws no pictures"))),
+            Err(error) => Some(error),
+        };
+        self.renders = problem.is_none();
+        if let Some(problem) = problem {
+            training_video::report(&problem);
             return Ok(());
         }
         let started = TrainingVideos::start(&self.videos_dir()?, ffmpeg::program());
@@ -530,7 +533,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             return Ok(evaluation);
         }
         if options.capture_video && self.renders {
-            evaluation = evaluation.filmed(&self.videos_dir()?)?;
+            evaluation = evaluation.filmed(&self.videos_dir()?)?.with_optional_video();
         }
         self.args.play(&checkpoint::load(model)?, &mut evaluation)?;
         for (k, episodic_return) in evaluation.returns.iter().enumerate() {

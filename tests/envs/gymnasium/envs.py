@@ -1,5 +1,6 @@
 """Environments for the tests of Gymnasium's family: spaces of every kind, and faults."""
 
+import multiprocessing
 import os
 import time
 
@@ -31,6 +32,8 @@ class Noise(gymnasium.Env):
             return int(space.start + draw(space.n))
         if isinstance(space, spaces.MultiDiscrete):
             return draw(space.nvec).astype(space.dtype)
+        if isinstance(space, spaces.Text):
+            return np.zeros(3, np.float32)  # no text
         if isinstance(space, spaces.MultiBinary):
             return draw(2, size=space.shape).astype(space.dtype)
         if np.issubdtype(space.dtype, np.floating):
@@ -103,6 +106,126 @@ class Faulty(Noise):
         return obs, reward, False, False, info
 
 
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
+def long_error():
+    raise RuntimeError("x" * 200_000_000)
+
+
+def colored_error():
+    raise RuntimeError("\x1b[31mred\x1b[0m \ud800")
+
+
+def unprintable_error():
+    raise Unprintable
+
+
+# Results of a step, each in its own way not what Gymnasium expects, or functions that raise.
+OBS = np.zeros(3, np.float32)
+ODD = [
+    lambda: None,
+    lambda: OBS,
+    lambda: (OBS, 1.0, False, {}),
+    lambda: (OBS, None, False, False, {}),
+    lambda: (OBS, "1", False, False, {}),
+    lambda: (OBS, np.zeros(2), False, False, {}),
+    lambda: (OBS, {}, False, False, {}),
+    lambda: (OBS, float("inf"), False, False, {}),
+    lambda: (OBS, 1e300, False, False, {}),
+    lambda: (OBS, 1.0, None, False, {}),
+    lambda: (OBS, 1.0, False, "no", {}),
+    lambda: (OBS, 1.0, np.array([True, False]), False, {}),
+    lambda: (None, 1.0, False, False, {}),
+    lambda: ([[1], [1, 2]], 1.0, False, False, {}),
+    lambda: ({"x": OBS}, 1.0, False, False, {}),
+    lambda: (OBS + np.inf, 1.0, False, False, {}),
+    long_error,
+    colored_error,
+    unprintable_error,
+]
+
+
+class Odd(Noise):
+    """Returns the results above, one after another, and then arrays of one element, which are taken."""
+
+    def __init__(self, reset=None):
+        super().__init__(VECTOR, spaces.Discrete(2))
+        self.calls, self.first = 0, reset
+
+    def reset(self, seed=None, options=None):
+        first = super().reset(seed=seed)
+        return {None: first, "obs": first[0], "none": None}[self.first]
+
+    def step(self, action):
+        self.calls += 1
+        if self.calls <= len(ODD):
+            return ODD[self.calls - 1]()
+        return OBS, np.array([1.5]), np.array([False]), np.bool_(False), None
+
+
+class Forking(Noise):
+    """Forks in every step. The child returns from the step too, raises, or runs a function of its own."""
+
+    def __init__(self, child, folder):
+        super().__init__(VECTOR, spaces.Discrete(2))
+        self.child, self.folder = child, folder
+
+    def step(self, action):
+        self.steps += 1
+        if self.child == "process":
+            path = os.path.join(self.folder, str(self.steps))
+            child = multiprocessing.get_context("fork").Process(target=os.mkdir, args=(path,))
+            child.start()
+            child.join()
+            assert child.exitcode == 0 and os.path.isdir(path)
+        elif os.fork() == 0:
+            if self.child == "raise":
+                raise RuntimeError("in the child")
+            if self.child == "exit":
+                raise SystemExit(3)
+            # What a child writes reaches nobody.
+            return OBS + 1, -1.0, True, False, {}
+        return OBS, float(self.steps), False, False, {}
+
+
+class Bounded(Noise):
+    """Actions between bounds that f32 rounds. The reward is 1 if every element is at one of its bounds."""
+
+    def __init__(self, seed=0, boxes=40):
+        rng = np.random.default_rng(seed)
+        space = spaces.Dict({f"{k:02}": self.box(rng) for k in range(boxes)})
+        super().__init__(VECTOR, spaces.Tuple((space, spaces.Box(np.array([-0.1, 0.1]), np.array([0.3, 0.7]), dtype=np.float64))))
+
+    @staticmethod
+    def box(rng):
+        dtype = np.dtype(rng.choice(["f8", "f8", "f4", "f2", "i1", "u1", "i4", "i8", "u8"]))
+        if dtype.kind == "f":
+            scale = 10.0 ** rng.integers(*((-4, 4) if dtype.itemsize == 2 else (-30, 30)))
+            ends = (rng.normal(size=(2, 3)) * scale).astype(dtype)
+            low, high = ends.min(0), ends.max(0)
+            if rng.random() < 0.3:
+                high = np.nextafter(low, np.array(np.inf, dtype))
+        else:
+            limits = np.iinfo(dtype)
+            ends = rng.integers(limits.min, limits.max, (2, 3), dtype, endpoint=True)
+            low, high = ends.min(0), ends.max(0)
+            if rng.random() < 0.3:
+                low, high = np.full(3, limits.min, dtype), np.full(3, limits.max, dtype)
+        return spaces.Box(low, high, dtype=dtype)
+
+    def step(self, action):
+        named, pair = action
+        boxes = [*((self.action_space[0][name], part) for name, part in named.items()), (self.action_space[1], pair)]
+        for box, part in boxes:
+            assert box.contains(part), (box.low, part, box.high, box.dtype)
+        ends = all(((part == box.low) | (part == box.high)).all() for box, part in boxes)
+        self.steps += 1
+        return OBS, float(ends), self.steps == 8, False, {}
+
+
 class Doubled(gymnasium.RewardWrapper):
     """Multiplies the reward."""
 
@@ -118,6 +241,20 @@ class Blind(Noise):
     """Has no images."""
 
     metadata = {"render_modes": []}
+
+
+class Unpainted(Noise):
+    """Raises an error when it is to draw its third image."""
+
+    def __init__(self, render_mode=None):
+        super().__init__(VECTOR, spaces.Discrete(2), render_mode)
+        self.images = 0
+
+    def render(self):
+        self.images += 1
+        if self.images == 3:
+            raise RuntimeError("out of paint")
+        return super().render()
 
 
 class Wide(Noise):
@@ -165,5 +302,24 @@ gymnasium.register("Faulty-v0", Faulty)
 gymnasium.register("Lonely-v0", Faulty)
 gymnasium.register("Blind-v0", Blind, kwargs={"observation_space": VECTOR, "action_space": spaces.Discrete(2)})
 gymnasium.register("Wide-v0", Wide)
+gymnasium.register("Unpainted-v0", Unpainted, max_episode_steps=20)
+gymnasium.register("Odd-v0", Odd, disable_env_checker=True)
+gymnasium.register("Forking-v0", Forking)
+gymnasium.register("Bounded-v0", Bounded)
+FREE = spaces.Box(np.array([-np.inf, 0]), np.inf, (2,), np.float64)
+DISCRETE, ARRAY = spaces.Discrete(5), spaces.Box(-1, 1, (2, 3), np.float64)
+for name, observation_space, action_space in [
+    ("Free", VECTOR, FREE),
+    ("FreeDiscrete", DISCRETE, FREE),
+    ("FreeArray", ARRAY, FREE),
+    ("Narrow", VECTOR, spaces.Box(np.array([-0.1, 0.1]), np.array([0.3, 0.7]), dtype=np.float64)),
+    ("DiscreteArray", ARRAY, DISCRETE),
+    ("DiscreteDiscrete", DISCRETE, DISCRETE),
+    ("Text", spaces.Text(5), DISCRETE),
+    ("Sequence", spaces.Sequence(VECTOR), DISCRETE),
+    ("NoSpace", None, DISCRETE),
+]:
+    own = {"observation_space": observation_space, "action_space": action_space}
+    gymnasium.register(f"{name}-v0", Noise, kwargs=own, max_episode_steps=20, disable_env_checker=True)
 gymnasium.register("Idle-v0", Noise, kwargs={"observation_space": VECTOR, "action_space": spaces.Tuple(())})
 gymnasium.register("Mixed-v0", Noise, kwargs={"observation_space": VECTOR, "action_space": spaces.Tuple((VECTOR, spaces.Discrete(2)))})

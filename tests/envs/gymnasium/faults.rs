@@ -48,7 +48,7 @@ fn a_fault_in_a_step_is_an_error_that_names_the_environment() {
         ("exit", &["SystemExit: 3"]),
         ("shape", &["the observation has shape (1,), the observation space (3,)"]),
         ("type", &["ValueError"]),
-        ("reward", &["TypeError"]),
+        ("reward", &["the reward is None, expected a number"]),
         ("nan", &["the reward of step 3 of the game is NaN"]),
         ("arity", &["step returned 4 values, expected 5: observation, reward, terminated"]),
         ("kill", &["the worker process", "signal 9 ended it, in a call of env"]),
@@ -58,6 +58,158 @@ fn a_fault_in_a_step_is_an_error_that_names_the_environment() {
         assert!(named && parts.iter().all(|part| error.contains(part)), "{fault}: {error}");
         assert!(!error.contains("File \"<stdin>\"") || !error.contains("envs.py"), "{error}");
     }
+}
+
+/// Parts of the errors of the steps of `Odd-v0`, in their order.
+const ODD: [&str; 19] = [
+    "step returned None, expected a tuple: observation, reward, terminated, truncated, info",
+    "step returned array([0., 0., 0.], dtype=float32), expected a tuple",
+    "step returned 4 values, expected 5",
+    "the reward is None, expected a number",
+    "the reward is '1', expected a number",
+    "the reward is array([0., 0.]), expected a number",
+    "the reward is {}, expected a number",
+    "the reward of step 1 of the game is inf",
+    "the reward of step 1 of the game is 1e300, infinite in f32",
+    "terminated is None, expected True or False",
+    "truncated is 'no', expected True or False",
+    "terminated is array([ True, False]), expected True or False",
+    "the observation is None, expected numbers",
+    "the observation is [[1], [1, 2]], which is no array",
+    "the observation is {'x': array([0., 0., 0.], dtype=float32)}, expected numbers",
+    "element 0 of the observation is inf",
+    "characters ..] xxx",
+    "\\x1b[31mred\\x1b[0m \\ud800",
+    "Unprintable",
+];
+
+/// Each step is an error that says what is wrong in words of Gymnasium; the last step is none.
+#[test]
+fn results_of_other_types_are_errors_that_name_the_value() {
+    let Some(python) = python() else { return };
+    let options = PoolOptions { on_error: OnError::Truncate, ..Default::default() };
+    let mut pool = pool_of(&format!("{MODULE}:Odd-v0"), python.clone(), options);
+    pool.reset().unwrap();
+    for part in ODD {
+        pool.step(&[0]).unwrap();
+        let failures = pool.take_failures();
+        let message = &failures[0].message;
+        assert!(message.contains(part) && message.len() < 1 << 16, "{part}: {message}");
+        assert!(!message.contains("<stdin>") && !message.contains('\x1b'), "{message}");
+        assert_eq!(message.contains("Traceback"), message.contains("envs.py"), "{message}");
+    }
+    assert_eq!(pool.step(&[0]).unwrap().reward(), [1.5]);
+    assert!(pool.take_failures().is_empty());
+    for (reset, part) in [
+        ("obs", "reset returned array(["),
+        ("none", "reset returned None, expected a tuple: observation, info"),
+    ] {
+        let own = GymnasiumOptions {
+            python: Some(python.clone()),
+            kwargs: kwargs(json!({ "reset": reset })),
+            ..Default::default()
+        };
+        let id = format!("gymnasium:{MODULE}:Odd-v0");
+        let mut pool = EnvPool::gymnasium(&id, own, PoolOptions::default()).unwrap();
+        let error = pool.reset().unwrap_err().to_string();
+        assert!(error.contains(part) && !error.contains("<stdin>"), "{error}");
+    }
+}
+
+#[test]
+fn spaces_that_cannot_be_used_are_named() {
+    let Some(python) = python() else { return };
+    for (name, part) in [
+        ("Text", "array([0., 0., 0.], dtype=float32), which is none of Text("),
+        ("Sequence", "has no fixed size; wrap the environment"),
+        ("NoSpace", "its observation_space is None of builtins.NoneType"),
+    ] {
+        let own = GymnasiumOptions { python: Some(python.clone()), ..Default::default() };
+        let id = format!("gymnasium:{MODULE}:{name}-v0");
+        let made = EnvPool::gymnasium(&id, own, PoolOptions::default());
+        let error = made.and_then(|mut pool| pool.reset().map(|_| ())).unwrap_err().to_string();
+        assert!(error.contains(part) && !error.contains("<stdin>"), "{error}");
+    }
+}
+
+/// Numbers of the processes that a worker started and that run.
+fn children_of(worker: u32) -> usize {
+    let pids = fs::read_dir("/proc").unwrap();
+    let pids = pids.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok());
+    let runs = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        !status.lines().any(|line| line.starts_with("State:\tZ"))
+    };
+    pids.filter(|pid| parent_of(*pid) == Some(worker)).filter(runs).count()
+}
+
+#[test]
+fn processes_that_an_environment_forks_do_not_serve_the_pool() {
+    let Some(python) = python() else { return };
+    for child in ["return", "raise", "exit", "process"] {
+        let folder = tempfile::tempdir().unwrap();
+        let own = GymnasiumOptions {
+            python: Some(python.clone()),
+            kwargs: kwargs(json!({ "child": child, "folder": folder.path() })),
+            timeout: Duration::from_secs(60),
+            ..Default::default()
+        };
+        let id = format!("gymnasium:{MODULE}:Forking-v0");
+        let options = PoolOptions { num_envs: 2, num_threads: 1, ..Default::default() };
+        let options =
+            if child == "process" { PoolOptions { num_envs: 1, ..options } } else { options };
+        let mut pool = EnvPool::gymnasium(&id, own, options).unwrap();
+        let num_envs = pool.num_envs();
+        pool.reset().unwrap();
+        for step in 1..=8 {
+            let batch = pool.step(&vec![0; num_envs]).unwrap();
+            assert_eq!(batch.reward(), vec![step as f32; num_envs], "{child}");
+            assert!(batch.obs::<f32>().iter().all(|&x| x == 0.0), "{child}");
+        }
+        let workers = workers_of(std::process::id(), &id["gymnasium:".len()..]);
+        assert_eq!(workers.len(), 1, "{child}");
+        eventually("the children end", || children_of(workers[0]) == 0);
+        if child == "process" {
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 8);
+        }
+    }
+}
+
+/// A Python that writes `message` into the pipe of replies for ever.
+#[test]
+fn a_reply_without_end_is_an_error() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for (message, part) in [
+        ("b'S' + b'\\xff' * 4095", "it sent a message of 4294967295 bytes"),
+        ("bytes(4096)", "it sent a message of unknown kind 0"),
+        ("b'R\\1\\0\\0\\0x'", "it sent something else than the description"),
+        ("b'.'", "it sent something else than the description"),
+    ] {
+        let path = folder.path().join("python");
+        let text = format!(
+            "#!{}\nimport os, sys\nwhile True: os.write(int(sys.argv[3]), {message})\n",
+            python.display()
+        );
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let own = GymnasiumOptions { python: Some(path), ..Default::default() };
+        let made = EnvPool::gymnasium("gymnasium:Endless-v0", own, PoolOptions::default());
+        let error = made.map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains(part), "{message}: {error}");
+    }
+}
+
+#[test]
+fn an_environment_that_cannot_be_rendered_is_stepped_nevertheless() {
+    let Some(python) = python() else { return };
+    let options = PoolOptions { num_envs: 2, num_threads: 1, ..Default::default() };
+    let mut pool = pool_of(&format!("{MODULE}:Unpainted-v0"), python, options);
+    pool.reset().unwrap();
+    assert!(pool.render(0).unwrap().is_some() && pool.render(0).unwrap().is_some());
+    let error = pool.render(0).unwrap_err().to_string();
+    assert!(error.contains("out of paint"), "{error}");
+    pool.step(&[0, 0]).unwrap();
 }
 
 #[test]

@@ -79,6 +79,54 @@ def continuous(**kwargs):
     return game
 
 
+def narrow(**kwargs):
+    """The game with actions between bounds that f32 rounds."""
+    game = Survival(**kwargs)
+    space = spaces.Box(np.array([-0.1, 0.1]), np.array([0.3, 0.7]), dtype=np.float64)
+    game.action_space = lambda agent: space
+    step = game.step
+
+    def checked(actions):
+        assert all(space.contains(action) for action in actions.values()), actions
+        return step({agent: 0 for agent in actions})
+
+    game.step = checked
+    return game
+
+
+class Odd(Survival):
+    """A game whose first step has something wrong in its results."""
+
+    def __init__(self, wrong):
+        super().__init__()
+        self.wrong = wrong
+        if wrong == "twice":
+            self.possible_agents = ["red", "red"]
+
+    def reset(self, seed=None, options=None):
+        obs, infos = super().reset(seed=seed)
+        if self.wrong == "reset":
+            del obs["blue"]
+        return obs, infos
+
+    def step(self, actions):
+        results = list(super().step(actions))
+        for k, name in enumerate(["obs", "reward", "termination", "truncation"]):
+            if self.wrong == f"no {name}":
+                del results[k]["blue"]
+            if self.wrong == f"unknown {name}":
+                results[k]["violet"] = results[k]["blue"]
+            if self.wrong == f"None as {name}":
+                results[k]["blue"] = None
+        if self.wrong == "unknown agent":
+            self.agents.append("violet")
+        if self.wrong == "agent twice":
+            self.agents = ["red", "red"]
+        if self.wrong == "list":
+            results[0] = list(results[0].values())
+        return results[:4] if self.wrong == "arity" else tuple(results)
+
+
 class Nameless(Survival):
     """A game that does not say which agents it may have."""
 

@@ -218,6 +218,41 @@ fn a_fault_of_a_game_names_the_environment() {
 }
 
 #[test]
+fn missing_unknown_and_double_agents_are_errors() {
+    let Some(python) = python() else { return };
+    let options = PoolOptions { num_envs: 3, num_threads: 1, ..Default::default() };
+    for (wrong, part) in [
+        ("no obs", "the observations have none for the agent 'blue'"),
+        ("no reward", "the rewards have none for the agent 'blue'"),
+        ("no termination", "the terminations have none for the agent 'blue'"),
+        ("no truncation", "the truncations have none for the agent 'blue'"),
+        ("None as obs", "the observations have none for the agent 'blue'"),
+        ("None as reward", "the rewards have none for the agent 'blue'"),
+        ("None as termination", "the terminations have none for the agent 'blue'"),
+        ("unknown obs", "the dict of observations has the agent 'violet'"),
+        ("unknown reward", "the dict of rewards has the agent 'violet'"),
+        (
+            "unknown agent",
+            "agents has the agent 'violet', which is none of ['red', 'green', 'blue']",
+        ),
+        ("agent twice", "agents has an agent twice: ['red', 'red']"),
+        ("twice", "the game has an agent twice in its possible_agents ['red', 'red']"),
+        ("reset", "the observations have none for the agent 'blue'"),
+        ("list", "expected a dict by agents"),
+        ("arity", "step returned 4 values, expected 5"),
+    ] {
+        let made =
+            pool_of(&python, &format!("{GAMES}:Odd"), json!({ "wrong": wrong }), options.clone());
+        let played = made.and_then(|mut pool| {
+            pool.reset()?;
+            pool.step(&[0; 3]).map(|_| ())
+        });
+        let error = played.unwrap_err().to_string();
+        assert!(error.contains(part) && !error.contains("<stdin>"), "{wrong}: {error}");
+    }
+}
+
+#[test]
 fn a_fault_of_a_game_truncates_the_episodes_of_all_its_agents() {
     let Some(python) = python() else { return };
     let on_error = OnError::Truncate;

@@ -40,6 +40,50 @@ fn failing_environments_are_errors_and_never_hang() {
     }
 }
 
+/// Payload of a panic that panics when it is dropped, and so does that panic's.
+struct Bomb(u32);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.0 > 0 {
+            std::panic::panic_any(Bomb(self.0 - 1));
+        }
+    }
+}
+
+#[test]
+fn a_panic_whose_payload_panics_is_an_error() {
+    for num_threads in [1, 3] {
+        let bomb = |_: &mut f32, _: &mut StepOutcome| std::panic::panic_any(Bomb(3));
+        let factory =
+            |_| -> Result<Box<dyn Env>> { Ok(Box::new(Changed(Counter::default(), bomb))) };
+        let mut pool = EnvPool::custom(factory, PoolOptions { num_threads, ..options(2) }).unwrap();
+        pool.reset().unwrap();
+        let error = pool.step(&[GO; 2]).unwrap_err().to_string();
+        assert_eq!(error, "Counter-v0: env 0 panicked: no message");
+    }
+}
+
+#[test]
+fn absurd_numbers_of_threads_and_environments_are_refused() {
+    for options in [
+        PoolOptions { num_threads: 1_000_000, ..options(2) },
+        PoolOptions { num_threads: usize::MAX, ..options(2) },
+        options(usize::MAX),
+    ] {
+        let factory = |_| -> Result<Box<dyn Env>> { Ok(Box::<Counter>::default()) };
+        for made in
+            [EnvPool::custom(factory, options.clone()), EnvPool::make("CartPole-v1", options)]
+        {
+            let error = made.unwrap_err().to_string();
+            assert!(
+                error.contains(", expected 0 to 1024") || error.contains("to 1048576"),
+                "{error}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_failed_step_may_end_its_episode_alone() {
     for (num_threads, batch_size) in [(1, 4), (3, 4), (1, 2), (0, 2)] {
@@ -234,7 +278,7 @@ fn bad_actions_are_errors_before_anything_moves() {
 #[test]
 fn bad_options_and_calls_are_errors() {
     let error = |options| EnvPool::make("CartPole-v1", options).unwrap_err().to_string();
-    assert_eq!(error(options(0)), "num_envs must be at least 1");
+    assert_eq!(error(options(0)), "num_envs is 0, expected 1 to 1048576");
     assert_eq!(
         error(PoolOptions { batch_size: 3, ..options(2) }),
         "batch_size 3 is more than num_envs 2: a batch has one row per environment at most"

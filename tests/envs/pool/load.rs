@@ -131,12 +131,18 @@ fn nan_is_an_error_that_names_its_place() {
 }
 
 #[test]
-fn a_nan_reward_is_an_error() {
-    let no_reward = |_: &mut f32, outcome: &mut StepOutcome| outcome.reward = f64::NAN;
-    let factory =
-        |_| -> Result<Box<dyn Env>> { Ok(Box::new(Changed(Counter::default(), no_reward))) };
-    let mut pool = EnvPool::custom(factory, options(1)).unwrap();
-    pool.reset().unwrap();
-    let error = pool.step(&[GO]).unwrap_err().to_string();
-    assert_eq!(error, "Counter-v0: env 0 failed: the reward of step 1 of the game is NaN");
+fn a_reward_that_is_not_finite_is_an_error() {
+    for (reward, text) in
+        [(f64::NAN, "NaN"), (f64::NEG_INFINITY, "-inf"), (1e39, "1e39, infinite in f32")]
+    {
+        let changed = move |_: &mut f32, outcome: &mut StepOutcome| outcome.reward = reward;
+        let factory =
+            |_| -> Result<Box<dyn Env>> { Ok(Box::new(Changed(Counter::default(), changed))) };
+        let mut pool = EnvPool::custom(factory, options(1)).unwrap();
+        pool.reset().unwrap();
+        let error = pool.step(&[GO]).unwrap_err().to_string();
+        let expected =
+            format!("Counter-v0: env 0 failed: the reward of step 1 of the game is {text}");
+        assert_eq!(error, expected);
+    }
 }
