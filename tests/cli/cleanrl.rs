@@ -198,3 +198,31 @@ fn help_has_one_line_a_flag() {
 
 /// Maximum length of a line of help.
 const MAX_HELP: usize = 140;
+
+#[test]
+fn flags_of_every_command_have_cleanrls_spellings() {
+    let line = "benchmark --algos ppo dqn --env_ids CartPole-v1 Acrobot-v1 --num_seeds 1_0 \
+                --start_seed=1e1 --workers 0 -- --total_timesteps 1e5 --target_kl None";
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let (status, out, err) = run(podracer(&words));
+    assert_eq!(status, 0, "{err}");
+    for part in ["ppo", "dqn", "CartPole-v1", "Acrobot-v1", "19"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    // The flags are known; what they name is not there.
+    for (line, part) in [
+        ("eval --run nothing --trust_remote_code --capture_video videos", "nothing"),
+        ("export --run nothing --trust_remote_code True", "nothing"),
+        (
+            "tune ppo --env_id CartPole-v1 --search gamma=0.9,1 --num_seeds 1 --workers 0",
+            "--workers 0",
+        ),
+    ] {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let mut command = podracer(&words);
+        let folder = tempfile::tempdir().unwrap();
+        command.current_dir(folder.path());
+        let (status, _, err) = run(command);
+        assert!(status == 1 && err.contains(part), "{line}: {status}: {err}");
+    }
+}

@@ -33,12 +33,12 @@ use super::runs::Pooling;
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("record").args(["results", "slurm"]))]
 pub struct Settings {
-    /// Algorithms, separated by commas
-    #[arg(long, value_delimiter = ',',
+    /// Algorithms, separated by commas or spaces
+    #[arg(long, value_delimiter = ',', num_args = 1..,
           required_unless_present_any = ["queue", "write_docs", "compare"])]
     algos: Vec<String>,
-    /// Environment ids, separated by commas
-    #[arg(long, value_delimiter = ',',
+    /// Environment ids, separated by commas or spaces
+    #[arg(long, value_delimiter = ',', num_args = 1..,
           required_unless_present_any = ["queue", "write_docs", "compare"])]
     env_ids: Vec<String>,
     /// Runs of each algorithm on each environment

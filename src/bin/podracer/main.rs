@@ -82,7 +82,9 @@ enum Command {
 
 fn main() -> ExitCode {
     interrupt::ignore_file_size_signal();
-    let matches = ranged(Arguments::command()).get_matches();
+    let command = ranged(Arguments::command());
+    let words = flags::normalized_subcommand(&command, std::env::args_os());
+    let matches = command.get_matches_from(words);
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let outcome = match arguments.command {
         Command::Train { algo, flags } => train(algo.as_deref(), flags),

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Command, CommandFactory, Parser};
+use clap::{Arg, Command, CommandFactory, Parser};
 
 use crate::error::{Error, Result};
 use crate::output;
@@ -30,15 +30,57 @@ fn is_negative(word: &OsString) -> bool {
     number.is_some_and(|word| word.parse::<f64>().is_ok() && word.parse::<i64>().is_err())
 }
 
+/// Flags of a command as clap describes them.
+struct Flags<'a>(&'a Command);
+
+impl Flags<'_> {
+    fn find(&self, name: &str) -> Option<&Arg> {
+        self.0.get_arguments().find(|arg| arg.get_long() == Some(name))
+    }
+
+    fn is_switch(&self, name: &str) -> bool {
+        self.find(name).is_some_and(is_switch)
+    }
+
+    /// Returns true for a switch that clap knows without a value only.
+    fn is_bare(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|arg| !arg.get_action().takes_values())
+    }
+
+    /// Returns true for a flag without a value by default, which is that of Python's `None`.
+    fn is_optional(&self, name: &str) -> bool {
+        let optional = |arg: &Arg| {
+            let required = arg.is_required_set();
+            arg.get_action().takes_values() && arg.get_default_values().is_empty() && !required
+        };
+        self.find(name).is_some_and(optional)
+    }
+}
+
+/// Removes the flag `--name` with its values.
+fn remove(name: &str, args: &mut Vec<OsString>) {
+    let (own, with_value) = (format!("--{name}"), format!("--{name}="));
+    let mut removing = false;
+    args.retain(|arg| {
+        let arg = arg.to_string_lossy();
+        removing = arg == own || (removing && !arg.starts_with("--"));
+        !removing && !arg.starts_with(&with_value)
+    });
+}
+
 /// Converts the arguments to clap's spelling. For a switch, `--x`, `--x True` and `--no-x` become
-/// `--x=true` and `--x=false`; `--learning_rate` becomes `--learning-rate`.
+/// `--x=true` and `--x=false`; `--learning_rate` becomes `--learning-rate`; `--target-kl None` is no flag.
 fn normalized(command: &Command, args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let find = |name: &str| command.get_arguments().find(|arg| arg.get_long() == Some(name));
-    let switch = |name: &str| find(name).is_some_and(is_switch);
-    let positionals = command.get_positionals().next().is_some();
+    let flags = Flags(command);
+    let positionals = command.get_positionals().any(|arg| !arg.is_last_set());
     let mut args = args.into_iter().peekable();
     let mut normalized = Vec::new();
     while let Some(arg) = args.next() {
+        if arg == "--" {
+            normalized.push(arg);
+            normalized.extend(args);
+            break;
+        }
         let Some(text) = arg.to_str().and_then(|text| text.strip_prefix("--")) else {
             normalized.push(arg);
             continue;
@@ -47,36 +89,66 @@ fn normalized(command: &Command, args: impl IntoIterator<Item = OsString>) -> Ve
             Some((name, value)) => (name.replace('_', "-"), Some(value.to_string())),
             None => (text.replace('_', "-"), None),
         };
-        let positive = name.strip_prefix("no-").filter(|name| switch(name));
-        normalized.push(match (positive, value) {
-            (Some(name), None) => format!("--{name}=false").into(),
-            (None, None) if switch(&name) => {
-                // Without positional arguments, a word after a switch is its value.
-                let is_value = |next: &OsString| match positionals {
-                    true => next.to_str().and_then(truth).is_some(),
-                    false => !next.as_encoded_bytes().starts_with(b"-"),
-                };
+        let is_none = |value: &OsString| value == "None";
+        if flags.is_optional(&name)
+            && (value.as_deref() == Some("None")
+                || (value.is_none() && args.next_if(is_none).is_some()))
+        {
+            remove(&name, &mut normalized);
+            continue;
+        }
+        let positive = name.strip_prefix("no-").filter(|name| flags.is_switch(name));
+        // Without positional arguments, a word after a switch is its value.
+        let is_value = |next: &OsString| match positionals {
+            true => next.to_str().and_then(truth).is_some(),
+            false => !next.as_encoded_bytes().starts_with(b"-"),
+        };
+        let (name, value) = match (positive, value) {
+            (Some(name), None) => (name.to_string(), Some("false".to_string())),
+            (None, None) if flags.is_switch(&name) => {
                 let word = args.next_if(is_value);
                 let word = word.map_or("true".into(), |word| word.to_string_lossy().into_owned());
-                let value = truth(&word).map_or(word, |value| value.to_string());
-                format!("--{name}={value}").into()
+                (name, Some(word))
             }
-            (None, Some(value)) if switch(&name) => {
-                let value = truth(&value).map_or(value, |value| value.to_string());
-                format!("--{name}={value}").into()
-            }
-            (None, value) if find(&name).is_some() => {
+            (None, None) if flags.find(&name).is_some() => {
                 // clap accepts `-1` as a number, but not `-1e-3`.
-                let value = value.or_else(|| args.next_if(is_negative)?.into_string().ok());
-                match value {
-                    Some(value) => format!("--{name}={value}").into(),
-                    None => format!("--{name}").into(),
-                }
+                (name, args.next_if(is_negative).and_then(|word| word.into_string().ok()))
             }
-            _ => arg,
-        });
+            (None, value) if flags.find(&name).is_some() => (name, value),
+            _ => {
+                normalized.push(arg);
+                continue;
+            }
+        };
+        let value = match value.as_deref().and_then(truth).filter(|_| flags.is_switch(&name)) {
+            Some(truth) => Some(truth.to_string()),
+            None => value,
+        };
+        match value.as_deref() {
+            Some("true") if flags.is_bare(&name) => normalized.push(format!("--{name}").into()),
+            Some("false") if flags.is_bare(&name) => remove(&name, &mut normalized),
+            Some(value) => normalized.push(format!("--{name}={value}").into()),
+            None => normalized.push(format!("--{name}").into()),
+        }
     }
     normalized
+}
+
+/// Converts the arguments of a program with subcommands to clap's spelling, like those of an algorithm:
+/// underscores are dashes, and a switch takes a truth value. Those of a subcommand that passes its
+/// arguments on are left to it.
+pub fn normalized_subcommand(
+    command: &Command,
+    args: impl IntoIterator<Item = OsString>,
+) -> Vec<OsString> {
+    let mut args: Vec<OsString> = args.into_iter().collect();
+    let name = args.get(1).and_then(|name| name.to_str()).unwrap_or_default();
+    let passes_on = |command: &&Command| command.get_arguments().any(Arg::is_trailing_var_arg_set);
+    if let Some(command) = command.find_subcommand(name).filter(|command| !passes_on(command)) {
+        let own = args.split_off(2);
+        args.extend(normalized(command, own));
+    }
+    args
 }
 
 /// Returns the command of `A`: negative numbers are values, and the help of a switch names both
@@ -381,6 +453,8 @@ mod tests {
         learning_rate: f64,
         #[arg(long, default_value_t = 1)]
         num_envs: usize,
+        #[arg(long)]
+        target_kl: Option<f64>,
     }
 
     fn parse(args: &[&str]) -> Args {
@@ -421,6 +495,83 @@ mod tests {
         let words = ["test", "--anneal-lr", "maybe"].map(OsString::from);
         let error = parse_from::<Args>(words).unwrap_err().to_string();
         assert!(error.contains("invalid value 'maybe' for '--anneal-lr"), "{error}");
+    }
+
+    #[test]
+    fn none_is_the_absence_of_an_optional_flag() {
+        for (words, expected) in [
+            (&["--target-kl", "None"][..], None),
+            (&["--target_kl=None"], None),
+            (&["--target-kl", "0.1", "--target-kl", "None", "--num-envs", "3"], None),
+            (&["--target-kl=0.1", "--target-kl", "None"], None),
+            (&["--target-kl", "None", "--target-kl", "0.2"], Some(0.2)),
+        ] {
+            assert_eq!(parse(words).target_kl, expected, "{words:?}");
+        }
+        assert_eq!(
+            parse(&["--target-kl", "1", "--target-kl", "None", "--num-envs", "3"]).num_envs,
+            3
+        );
+        // Not optional: text.
+        assert_eq!(parse(&["--exp-name", "None"]).exp_name, "None");
+        let words = ["test", "--num-envs", "None"].map(OsString::from);
+        assert!(parse_from::<Args>(words).is_err());
+    }
+
+    #[test]
+    fn numbers_are_written_as_in_python() {
+        let num_envs = |value: &str| {
+            let words = ["test", "--num-envs", value].map(OsString::from);
+            parse_from::<Args>(words).map(|args| args.num_envs)
+        };
+        for (value, expected) in
+            [("1_000", 1000), ("1e3", 1000), ("2.5e5", 250_000), ("1_0e1_0e", 0), ("64.0", 64)]
+        {
+            assert_eq!(num_envs(value).ok(), Some(expected).filter(|n| *n > 0), "{value}");
+        }
+        for value in ["_1", "1_", "1__0", "1e-3", "1.5", "1e400", "nan", "inf", "", "1e3_"] {
+            assert!(num_envs(value).is_err(), "{value}");
+        }
+        let words = ["test", "--learning-rate", "1_0.5e-1"].map(OsString::from);
+        assert_eq!(parse_from::<Args>(words).unwrap().learning_rate, 1.05);
+    }
+
+    #[test]
+    fn subcommands_have_the_spellings_of_an_algorithm() {
+        #[derive(Debug, clap::Args)]
+        struct Own {
+            #[arg(long)]
+            num_seeds: u64,
+            #[arg(long, default_value_t = false)]
+            dry_run: bool,
+            #[arg(last = true)]
+            flags: Vec<String>,
+        }
+        #[derive(Debug, Parser)]
+        enum Main {
+            Own(Own),
+            Pass {
+                #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+                flags: Vec<String>,
+            },
+        }
+        let parsed = |line: &str| {
+            let words = line.split(' ').map(OsString::from);
+            Main::try_parse_from(normalized_subcommand(&Main::command(), words)).unwrap()
+        };
+        let own = |line: &str| match parsed(line) {
+            Main::Own(own) => own,
+            other => panic!("{other:?}"),
+        };
+        let found = own("x own --num_seeds 3 --dry_run -- --num_envs 4");
+        assert_eq!((found.num_seeds, found.dry_run), (3, true));
+        assert_eq!(found.flags, ["--num_envs", "4"]);
+        assert!(own("x own --num-seeds=3 --dry-run True").dry_run);
+        assert!(!own("x own --num-seeds=3 --dry-run --no-dry_run").dry_run);
+        match parsed("x pass --a_b") {
+            Main::Pass { flags } => assert_eq!(flags, ["--a_b"]),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
