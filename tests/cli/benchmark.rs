@@ -94,6 +94,11 @@ fn finished_runs_are_lines_of_the_results_file() {
     let (status, out, err) = run(bench.command("--workers 2"));
     assert_eq!(status, 0, "{err}");
     assert!(out.contains("| CartPole-v1 | "), "{out}");
+    for run in ["run 1 of 2, ppo CartPole-v1 seed 3", "run 2 of 2, ppo CartPole-v1 seed 4"] {
+        assert!(err.contains(&format!("{run}\n")), "{err}");
+        let at = |line: &str| line.starts_with(&format!("{run}, ")) && line.contains(" %");
+        assert!(err.lines().any(at), "{err}");
+    }
     let mut lines = bench.lines();
     lines.sort_by_key(|line| line["seed"].as_u64());
     assert_eq!(lines.len(), 2);
@@ -184,6 +189,41 @@ fn an_interrupted_queue_keeps_its_checkpoint_and_says_so() {
     assert!(err.contains("2 of 2 runs did not end") && err.contains("with --resume"), "{err}");
     assert_eq!(bench.lines(), [] as [Value; 0]);
     assert_eq!(bench.checkpoints().len(), 1);
+}
+
+/// Scheduling class of a process, from the fields that follow its name in `/proc`.
+#[cfg(target_os = "linux")]
+fn scheduling_class(process: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(38).map(String::from)
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn idle_benchmarks_and_their_runs_have_the_lowest_priority() {
+    let bench = Bench::new("[1]", 100_000_000, "");
+    let own = scheduling_class(std::process::id());
+    for (flags, class) in [("--idle", Some("5")), ("", own.as_deref())] {
+        let mut running = Running::start(bench.command(flags));
+        running.wait_for("run 1 of 1, ppo CartPole-v1 seed 1");
+        let process = running.child.id();
+        let children = format!("/proc/{process}/task");
+        let child = loop {
+            let threads = fs::read_dir(&children).unwrap().flatten();
+            let of_thread = threads.filter_map(|thread| {
+                let children = fs::read_to_string(thread.path().join("children")).ok()?;
+                children.split_whitespace().next()?.parse::<u32>().ok()
+            });
+            if let Some(child) = of_thread.into_iter().next() {
+                break child;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        };
+        assert_eq!(scheduling_class(child).as_deref(), class, "{flags}");
+        running.signal("KILL");
+        running.end();
+    }
 }
 
 /// Lines of a queue that are refused, and parts of the message.
@@ -286,6 +326,8 @@ fn flags_that_do_not_fit_together_are_refused() {
         ("benchmark --algos ppo --env-ids CartPole-v1 --resume", "--results"),
         ("benchmark --queue q --results r --algos ppo", "--queue"),
         ("benchmark --write-docs x --results r", "--write-docs"),
+        ("benchmark --write-docs x --idle", "--idle"),
+        ("benchmark --algos ppo --env-ids CartPole-v1 --pool", "--compare"),
         ("benchmark --algos ppo --env-ids CartPole-v1 --slurm s --results r", "--slurm"),
         ("benchmark --queue q --slurm s --results r", "--slurm"),
     ] {

@@ -64,7 +64,7 @@ fn results_files_are_compared() {
         (vec![&a, &both], "have no environment in common: Boxing-v5, Pong-v5 and CartPole-v1"),
         (
             vec![&a, &empty],
-            "d.jsonl: no run with the return of an episode; expected a results file",
+            "d.jsonl: no run has charts/episodic_return: nothing was logged of it; expected a run folder",
         ),
         (vec![&a, "nowhere"], "cannot read nowhere"),
     ] {
@@ -73,34 +73,114 @@ fn results_files_are_compared() {
     }
 }
 
-#[test]
-fn curves_and_profiles_have_intervals() {
+/// A folder of short PPO runs: the flags of each, beside the seed.
+fn short_runs(flags: &[&str]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let runs = folder.path().join("runs");
-    for seed in [1, 2] {
-        let (status, _, err) = run(ppo(&runs, &format!("--total-timesteps 1600 --seed {seed}")));
+    for flags in flags {
+        let (status, _, err) = run(ppo(&runs, &format!("--total-timesteps 1600 {flags}")));
         assert_eq!(status, 0, "{err}");
     }
-    let folders: Vec<PathBuf> =
-        fs::read_dir(&runs).unwrap().map(|entry| entry.unwrap().path()).collect();
+    (folder, runs)
+}
+
+#[test]
+fn curves_and_profiles_have_intervals() {
+    let (folder, runs) = short_runs(&["--seed 1", "--seed 2"]);
+    let path = runs.to_str().unwrap();
     let plot = |flags: &str| {
         let out = folder.path().join("plot.svg");
-        let mut command = podracer(&["plot"]);
-        command.args(&folders).args(flags.split_whitespace()).arg("--out").arg(&out);
+        let mut command = podracer(&["plot", path]);
+        command.args(flags.split_whitespace()).arg("--out").arg(&out);
         let (status, _, err) = run(command);
         assert_eq!(status, 0, "{err}");
         fs::read_to_string(out).unwrap()
     };
     let [mean, iqm, profile] = ["", "--statistic iqm --points 10", "--profile"].map(plot);
-    assert!(mean != iqm && iqm.contains("CartPole-v1 ppo (2)"), "{iqm}");
-    assert!(profile.contains("fraction of runs above") && profile.contains("ppo (2)"), "{profile}");
+    assert!(mean.contains("\"CartPole-v1\"") && mean.contains("\"ppo (2 seeds)\""), "{mean}");
+    assert!(mean.contains("\"mean, standard deviation\"") && mean.contains("\"timesteps\""));
+    assert!(iqm.contains("\"IQM, 95% bootstrap interval\""), "{iqm}");
+    assert!(profile.contains("\"fraction of runs above\""), "{profile}");
+    assert!(profile.contains("\"ppo (2 runs)\""), "{profile}");
+    for (flags, part) in [
+        ("--x hours", "\"hours of training\""),
+        ("--x updates --smooth 0.9", "\"updates\""),
+        ("--facet none --band range", "\"CartPole-v1 ppo (2 seeds)\""),
+        ("--facet algo --band none", "\"CartPole-v1 (2 seeds)\""),
+        ("--title T --xlabel A --ylabel B --ylim -5,600 --xscale log", "\"B\""),
+        ("--width 320 --font-size 10 --legend outside", "width=\"320\""),
+    ] {
+        assert!(plot(flags).contains(part), "{flags}");
+    }
 
     // A folder of runs is a set of runs.
-    let path = runs.to_str().unwrap();
     let (status, out, err) = run(podracer(&["benchmark", "--compare", path, path]));
     assert!(status == 0 && out.contains("| CartPole-v1 | 2, 2 | "), "{out}{err}");
     assert!(out.contains("| 0.50 ["), "{out}");
 
-    let (status, _, err) = run(podracer(&["plot", "--profile", path]));
-    assert!(status == 1 && err.contains("expected the folder of a run, named ENV_ID__"), "{err}");
+    for (flags, part) in [
+        ("--statistic iqm --band std", "expected ci95, range or none"),
+        ("--env-ids Acrobot-v1", "--env-ids Acrobot-v1: the runs are of CartPole-v1"),
+        ("--out a.jpg", ".svg, .pdf or .png"),
+        ("--tag charts/none", "no run has charts/none"),
+    ] {
+        let (status, _, err) =
+            run(podracer(&[&["plot", path][..], &flags.split(' ').collect::<Vec<_>>()].concat()));
+        assert!(status == 1 && err.contains(part), "{flags}: {err}");
+    }
+}
+
+#[test]
+fn runs_that_differ_are_not_pooled_unless_a_flag_asks_for_it() {
+    let flags = ["--seed 1", "--seed 2 --gamma 0.5", "--seed 3 --total-timesteps 3200", "--seed 4"];
+    let (folder, runs) = short_runs(&flags);
+    let (path, out) = (runs.to_str().unwrap(), folder.path().join("plot.svg"));
+    let plot = |flags: &[&str]| {
+        let mut command = podracer(&[&["plot", path], flags].concat());
+        command.arg("--out").arg(&out);
+        let (status, _, err) = run(command);
+        (status, err, fs::read_to_string(&out).unwrap_or_default())
+    };
+    let (status, err, svg) = plot(&["--legend", "outside", "--width", "1200"]);
+    assert_eq!(status, 0, "{err}");
+    for name in [
+        "ppo --gamma 0.99 --total-timesteps 1600 (2 seeds)",
+        "ppo --gamma 0.5 --total-timesteps 1600 (1 seed)",
+        "ppo --gamma 0.99 --total-timesteps 3200 (1 seed)",
+    ] {
+        assert!(svg.contains(&format!("\"{name}\"")), "{name}: {svg}");
+    }
+    let (status, err, svg) = plot(&["--pool"]);
+    assert!(status == 0 && svg.contains("\"ppo (4 runs)\""), "{err}{svg}");
+
+    // The same seed again.
+    let (status, _, err) = run(ppo(&runs, "--total-timesteps 1600 --seed 1"));
+    assert_eq!(status, 0, "{err}");
+    let (status, err, _) = plot(&[]);
+    assert!(status == 1 && err.contains("two runs of seed 1 of ppo on CartPole-v1"), "{err}");
+    assert!(err.contains("--newest") && err.contains("--pool"), "{err}");
+    assert_eq!(plot(&["--newest"]).0, 0);
+    let compare =
+        |flags: &[&str]| run(podracer(&[&["benchmark", "--compare", path, path], flags].concat()));
+    let (status, _, err) = compare(&[]);
+    assert!(status == 1 && err.contains("two runs of seed 1"), "{err}");
+    let (status, out, err) = compare(&["--newest"]);
+    assert!(status == 0 && out.contains("--gamma 0.5"), "{out}{err}");
+    let (status, out, err) = compare(&["--pool"]);
+    assert!(status == 0 && out.contains("| CartPole-v1 | 5, 5 | "), "{out}{err}");
+}
+
+#[test]
+fn tables_of_other_programs_are_drawn_beside_runs() {
+    let (folder, runs) = short_runs(&["--seed 1"]);
+    let table = folder.path().join("cleanrl.csv");
+    let rows = "CartPole-v1,ppo of CleanRL,1,800,20\nCartPole-v1,ppo of CleanRL,1,1600,30\n";
+    fs::write(&table, format!("env_id,algorithm,seed,step,value\n{rows}")).unwrap();
+    let out = folder.path().join("both.svg");
+    let mut command = podracer(&["plot"]);
+    command.arg(&runs).arg(&table).arg("--out").arg(&out);
+    let (status, _, err) = run(command);
+    assert_eq!(status, 0, "{err}");
+    let svg = fs::read_to_string(out).unwrap();
+    assert!(svg.contains("\"ppo (1 seed)\"") && svg.contains("\"ppo of CleanRL (1 seed)\""));
 }

@@ -3,6 +3,7 @@
 
 mod docs;
 pub mod job;
+mod progress;
 mod provenance;
 pub mod results;
 pub mod runner;
@@ -22,6 +23,7 @@ use podracer::rl::{Summary, interrupt};
 
 pub use docs::thousands;
 use job::{Job, RunSettings};
+use progress::{Progress, RunProgress};
 use provenance::Commit;
 pub use provenance::machine;
 use results::{Record, ResultsFile, RunRecord};
@@ -61,6 +63,9 @@ pub struct Settings {
     /// Runs at the same time; 0 only prints what would be run
     #[arg(long, default_value_t = 1)]
     workers: usize,
+    /// Run at the lowest priority, when processors are idle (Linux)
+    #[arg(long, default_value_t = false, conflicts_with_all = ["slurm", "write_docs", "compare"])]
+    idle: bool,
     /// Write a script that runs them as an array of Slurm jobs, and run nothing here; the jobs print
     /// their results and write no results file
     #[arg(long)]
@@ -143,6 +148,9 @@ pub fn benchmark(settings: &Settings) -> Result<String> {
         return Ok(jobs.iter().map(planned).collect());
     }
     interrupt::install()?;
+    if settings.idle {
+        runner::use_idle_priority()?;
+    }
     let done = run_all(jobs, settings, file)?;
     reported(settings, &done)
 }
@@ -202,23 +210,30 @@ fn run_all(jobs: Vec<Job>, settings: &Settings, file: Option<ResultsFile>) -> Re
     }
     let commit = recorder.as_ref().map(|(_, commit)| commit.clone());
     let file = recorder.map(|(file, _)| Mutex::new(file));
+    let progress = Progress::new(jobs.len());
     let (jobs, done) = (Mutex::new(VecDeque::from(jobs)), Mutex::new(Vec::new()));
     let next = || match interrupt::requested() {
         true => None,
-        false => jobs.lock().expect("no worker panics").pop_front(),
+        // Runs are counted in the order in which they are taken.
+        false => {
+            let mut jobs = jobs.lock().expect("no worker panics");
+            jobs.pop_front().map(|job| (progress.start(&job), job))
+        }
     };
     let work = || {
-        while let Some(job) = next() {
+        while let Some((own, job)) = next() {
             let result = match (&file, &commit) {
-                (Some(file), Some(commit)) => recorded(&job, commit, file),
-                _ => runner::run(&job).map(|summary| {
-                    output::stderr_line(summary.in_words());
-                    Summarized::from(&summary)
-                }),
+                (Some(file), Some(commit)) => recorded(&job, commit, file, own),
+                _ => runner::run(&job, own)
+                    .map(|summary| (summary.in_words(), Summarized::from(&summary))),
             };
+            let result = result.map(|(line, summarized)| {
+                progress.print(&line);
+                summarized
+            });
             let outcome = Outcome { job, result };
             if let Some(line) = outcome.failure() {
-                output::stderr_line(line);
+                progress.print(&line);
             }
             done.lock().expect("no worker panics").push(outcome);
         }
@@ -236,14 +251,17 @@ fn run_all(jobs: Vec<Job>, settings: &Settings, file: Option<ResultsFile>) -> Re
     Ok(done)
 }
 
-/// Runs a job and adds its line to the results file.
-fn recorded(job: &Job, commit: &Commit, file: &Mutex<ResultsFile>) -> Result<Summarized> {
+/// Runs a job and adds its line to the results file. Returns the result in words too.
+fn recorded(
+    job: &Job,
+    commit: &Commit,
+    file: &Mutex<ResultsFile>,
+    progress: RunProgress,
+) -> Result<(String, Summarized)> {
     let settings: RunSettings = job.settings()?;
-    let record = runner::run_recorded(job, &settings, commit)?;
-    let summarized = Summarized::from(&record);
-    let line = record.in_words();
+    let record = runner::run_recorded(job, &settings, commit, progress)?;
+    let summarized = (record.in_words(), Summarized::from(&record));
     file.lock().expect("no worker panics").append(record)?;
-    output::stderr_line(line);
     runner::remove_checkpoint(job, &settings)?;
     Ok(summarized)
 }

@@ -242,34 +242,45 @@ fn groups(settings: &Settings) -> Result<Vec<Group>> {
     runs::grouped(all, Pooling { pool: settings.pool, newest: settings.newest })
 }
 
-/// Returns the values of a run by the quantity of the horizontal axis.
-fn series(run: &Run, settings: &Settings) -> Result<Vec<(f64, f64)>> {
-    let lacks =
-        |what: &str| Error::Argument(format!("--x {what}: {} does not have {what}", run.source));
-    let value = |sample: &runs::Sample| {
-        let x = match settings.x {
-            X::Steps => sample.step,
-            X::Hours => sample.hours.ok_or_else(|| lacks("hours"))?,
-            X::Updates => run.updates(sample.step).ok_or_else(|| lacks("updates"))?,
-        };
-        Ok((x, sample.value))
+/// Returns line and band of a group by the quantity of the horizontal axis. Hours are those in which
+/// the runs reached a timestep on average, so that all runs are in each point.
+fn band_of(group: &Group, settings: &Settings, measure: Measure) -> Result<Band> {
+    let lacking = |what: &str, run: &Run| {
+        Error::Argument(format!("--x {what}: {} does not have {what}", run.source))
     };
-    let mut values: Vec<(f64, f64)> = run.curve.iter().map(value).collect::<Result<_>>()?;
-    values.sort_by(|a, b| a.0.total_cmp(&b.0));
-    smoothed(&mut values, settings.smooth);
-    Ok(values)
+    let mut all = Vec::new();
+    for run in &group.runs {
+        let mut values = Vec::new();
+        for sample in &run.curve {
+            let x = match settings.x {
+                X::Steps | X::Hours => sample.step,
+                X::Updates => run.updates(sample.step).ok_or_else(|| lacking("updates", run))?,
+            };
+            values.push((x, sample.value));
+        }
+        smoothed(&mut values, settings.smooth);
+        all.push(values);
+    }
+    let mut band = band(&all, settings.points, measure);
+    if settings.x == X::Hours {
+        for point in &mut band {
+            let hours = |run: &Run| run.hours(point.x).ok_or_else(|| lacking("hours", run));
+            let hours: Vec<f64> = group.runs.iter().map(hours).collect::<Result<_>>()?;
+            point.x = super::mean_and_std(&hours).0;
+        }
+    }
+    Ok(band)
 }
 
 fn curves(groups: &[Group], settings: &Settings, measure: Measure) -> Result<Figure> {
     let mut panels: BTreeMap<String, Vec<NamedBand>> = BTreeMap::new();
     for group in groups {
-        let values: Result<Vec<_>> = group.runs.iter().map(|run| series(run, settings)).collect();
         let (title, name) = match settings.facet {
             Facet::Env => (group.env_id.clone(), group.name.clone()),
             Facet::Algo => (group.name.clone(), group.env_id.clone()),
             Facet::None => (String::new(), format!("{} {}", group.env_id, group.name)),
         };
-        let band = band(&values?, settings.points, measure);
+        let band = band_of(group, settings, measure)?;
         let runs = group.runs.len();
         panels.entry(title).or_default().push(NamedBand { name, runs, band });
     }

@@ -69,6 +69,19 @@ impl Run {
         })
     }
 
+    /// Returns the hours of training until a timestep, where they are known.
+    pub fn hours(&self, step: f64) -> Option<f64> {
+        let after = self.curve.partition_point(|sample| sample.step < step);
+        match (after.checked_sub(1).map(|k| self.curve[k]), self.curve.get(after)) {
+            (Some(before), Some(next)) => {
+                let part = (step - before.step) / (next.step - before.step);
+                Some(before.hours? + part * (next.hours? - before.hours?))
+            }
+            (None, Some(first)) => first.hours,
+            (last, None) => last?.hours,
+        }
+    }
+
     /// Returns the number of updates until a timestep: iterations of algorithms with rollouts,
     /// gradient steps of those with a replay buffer. `None` if the settings do not say it.
     pub fn updates(&self, step: f64) -> Option<f64> {
@@ -296,6 +309,17 @@ mod tests {
         assert!(stopped("total_timesteps=1000 num_envs=4 num_steps=100", 512));
         assert!(!stopped("total_timesteps=1000", 981) && stopped("total_timesteps=1000", 979));
         assert!(!stopped("", 5));
+    }
+
+    #[test]
+    fn hours_are_interpolated() {
+        let sample = |step, hours| Sample { step, hours: Some(hours), value: 0.0 };
+        let mut run = run("ppo", 1, "", 9);
+        run.curve = vec![sample(10.0, 1.0), sample(20.0, 3.0)];
+        let hours = [5.0, 10.0, 15.0, 20.0, 99.0].map(|step| run.hours(step).unwrap());
+        assert_eq!(hours, [1.0, 1.0, 2.0, 3.0, 3.0]);
+        run.curve[1].hours = None;
+        assert_eq!(run.hours(15.0), None);
     }
 
     #[test]

@@ -2,20 +2,20 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use podracer::error::{Error, Result};
-use podracer::output;
 use podracer::rl::run::RETURN_WINDOW;
 use podracer::rl::saved::{CHECKPOINT, SavedMetadata};
 use podracer::rl::tensorboard::{Value, read_events};
 use podracer::rl::{Summary, interrupt, read_regular};
 
 use super::job::{Job, RunSettings};
+use super::progress::RunProgress;
 use super::provenance::{Commit, machine};
 use super::results::{MAX_POINTS, RunRecord};
 
@@ -28,22 +28,27 @@ const COMMITS: &str = "commits.txt";
 ///
 /// # Errors
 /// Returns the error that the process printed, and one for an interrupted run.
-pub fn run(job: &Job) -> Result<Summary> {
-    finished(train(job.arguments(), || Ok(false))?)
+pub fn run(job: &Job, progress: RunProgress) -> Result<Summary> {
+    finished(train(job.arguments(), Some(progress), || Ok(false))?)
 }
 
 /// Runs a job with checkpoints in the folder of its settings, or resumes it from the last of them.
 ///
 /// # Errors
 /// Returns the same errors as [`run`], and errors of that folder.
-pub fn run_recorded(job: &Job, settings: &RunSettings, commit: &Commit) -> Result<RunRecord> {
+pub fn run_recorded(
+    job: &Job,
+    settings: &RunSettings,
+    commit: &Commit,
+    progress: RunProgress,
+) -> Result<RunRecord> {
     let folder = settings.folder(job);
     fs::create_dir_all(&folder).map_err(Error::io("cannot create", &folder))?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let resumed = last_checkpoint(&folder)?;
     let arguments = match &resumed {
         Some(run) => {
-            output::stderr_line(format_args!("resuming {}", run.display()));
+            progress.print(&format!("resuming {}", run.display()));
             let words = ["train", &job.algo, "--resume", &text(run), "--json"];
             words.map(String::from).into_iter().chain(settings.env_flags()).collect()
         }
@@ -56,7 +61,7 @@ pub fn run_recorded(job: &Job, settings: &RunSettings, commit: &Commit) -> Resul
         }
     };
     let commits = commits(&folder.join(COMMITS), resumed.is_none(), commit)?;
-    let summary = finished(train(arguments, || Ok(false))?)?;
+    let summary = finished(train(arguments, Some(progress), || Ok(false))?)?;
     record(job, settings, commits, &summary)
 }
 
@@ -70,7 +75,7 @@ pub fn run_until(
     mut stop: impl FnMut() -> Result<bool>,
 ) -> Result<Option<Summary>> {
     let mut stopped = false;
-    let ended = train(arguments, || {
+    let ended = train(arguments, None, || {
         stopped = stopped || stop()?;
         Ok(stopped)
     })?;
@@ -154,15 +159,23 @@ struct Ended {
 }
 
 /// Runs `podracer` with these arguments. The first interruption of this process, or the first time
-/// that `stop` returns true, is passed on once, so that the run writes its checkpoint.
-fn train(arguments: Vec<String>, mut stop: impl FnMut() -> Result<bool>) -> Result<Ended> {
+/// that `stop` returns true, is passed on once, so that the run writes its checkpoint. `progress` takes
+/// the lines in which the run reports its progress.
+fn train(
+    arguments: Vec<String>,
+    progress: Option<RunProgress>,
+    mut stop: impl FnMut() -> Result<bool>,
+) -> Result<Ended> {
     let program = std::env::current_exe().map_err(Error::io("cannot find", "this program"))?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if progress.is_some() {
+        command.env("PODRACER_PROGRESS", "lines");
+    }
     ends_with_this_process(&mut command);
     let mut child = command.spawn().map_err(Error::io("cannot run", "this program"))?;
-    let out = collect(child.stdout.take());
-    let err = collect(child.stderr.take());
+    let out = collect(child.stdout.take(), None);
+    let err = collect(child.stderr.take(), progress);
     let mut interrupted = false;
     let status = loop {
         let status = child.try_wait().map_err(Error::io("cannot wait for", "a run"))?;
@@ -179,15 +192,24 @@ fn train(arguments: Vec<String>, mut stop: impl FnMut() -> Result<bool>) -> Resu
     Ok(Ended { status, out: text(out), err: text(err) })
 }
 
-/// Reads a stream to its end in a thread, so that the process never waits for a reader.
-fn collect(stream: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+/// Reads the lines of a stream to its end in a thread, so that the process never waits for a reader.
+/// Those that `progress` takes are left out.
+fn collect(
+    stream: Option<impl Read + Send + 'static>,
+    progress: Option<RunProgress>,
+) -> thread::JoinHandle<String> {
     thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut stream) = stream {
-            // Bytes that cannot be read are lost with the process.
-            let _ = stream.read_to_end(&mut bytes);
+        let (mut text, mut line) = (String::new(), Vec::new());
+        let Some(mut stream) = stream.map(BufReader::new) else { return text };
+        // Bytes that cannot be read are lost with the process.
+        while stream.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+            let own = String::from_utf8_lossy(&line);
+            if !progress.as_ref().is_some_and(|progress| progress.take(own.trim_end())) {
+                text.push_str(&own);
+            }
+            line.clear();
         }
-        String::from_utf8_lossy(&bytes).into_owned()
+        text
     })
 }
 
@@ -219,6 +241,26 @@ pub fn ends_with_this_process(command: &mut Command) {
 
 #[cfg(not(unix))]
 pub fn ends_with_this_process(_: &mut Command) {}
+
+/// Gives this thread, the threads that it starts and their processes the scheduling class for work that
+/// waits until a processor is idle.
+///
+/// # Errors
+/// [`Error::Argument`] on systems without it, and [`Error::Io`] if the system refuses it.
+#[cfg(target_os = "linux")]
+pub fn use_idle_priority() -> Result<()> {
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the call reads `none`, which outlives it; 0 is the calling thread.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const none) } {
+        0 => Ok(()),
+        _ => Err(Error::io("cannot lower", "the priority")(std::io::Error::last_os_error())),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn use_idle_priority() -> Result<()> {
+    Err(Error::Argument("--idle: this system has no idle priority; expected Linux".into()))
+}
 
 #[cfg(unix)]
 fn interrupt_child(child: &mut Child) -> Result<()> {

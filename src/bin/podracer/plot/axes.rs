@@ -179,7 +179,7 @@ pub struct Panel {
 impl Panel {
     /// Returns the ticks of y in a frame of this height.
     pub fn y_ticks(&self, height: f64, font_size: f64) -> Vec<(f64, String)> {
-        self.y.ticks((height / (font_size * 2.1)) as usize)
+        self.y.ticks((height / (font_size * 1.8)) as usize)
     }
 
     /// Returns the ticks of x in a frame of this width, no closer than their labels are wide.

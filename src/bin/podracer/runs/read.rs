@@ -100,7 +100,8 @@ pub fn of_events(folder: &Path, events: &[Event], tag: &str) -> Option<Run> {
         _ => None,
     });
     // Axes cannot be drawn to other values.
-    let curve: Vec<Sample> = samples.filter(|sample| sample.value.is_finite()).collect();
+    let mut curve: Vec<Sample> = samples.filter(|sample| sample.value.is_finite()).collect();
+    curve.sort_by(|a, b| a.step.total_cmp(&b.step));
     if curve.is_empty() {
         return None;
     }
