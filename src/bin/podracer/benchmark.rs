@@ -83,7 +83,7 @@ pub struct Settings {
     /// Compare sets in which settings, lengths or seeds of the runs are mixed, and stopped runs
     #[arg(long, default_value_t = false, requires = "compare")]
     pool: bool,
-    /// Of runs with the same settings and seed, compare the newest
+    /// Compare the newest of the runs with the same settings and seed
     #[arg(long, default_value_t = false, requires = "compare", conflicts_with = "pool")]
     newest: bool,
     /// Flags for every run, after `--`

@@ -56,7 +56,7 @@ pub struct Settings {
     /// Pool runs of different settings and lengths, stopped runs, and runs of one seed
     #[arg(long, default_value_t = false)]
     pool: bool,
-    /// Of runs with the same settings and seed, take the newest
+    /// Take the newest of the runs with the same settings and seed
     #[arg(long, default_value_t = false, conflicts_with = "pool")]
     newest: bool,
     /// Draw performance profiles: the fraction of runs with a score above each threshold

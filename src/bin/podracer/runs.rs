@@ -99,7 +99,7 @@ impl Run {
 pub struct Pooling {
     /// Runs of one name are one group.
     pub pool: bool,
-    /// Of runs with the same settings and seed the newest counts.
+    /// The newest of the runs with the same settings and seed counts.
     pub newest: bool,
 }
 

@@ -133,8 +133,8 @@ fn remaining((first, step, total): (u64, u64, u64), elapsed: Duration) -> String
     if step <= first || step >= total {
         return String::new();
     }
-    let pace = elapsed.as_secs_f64() / (step - first) as f64;
-    let seconds = (pace * (total - step) as f64).round() as u64;
+    let step_seconds = elapsed.as_secs_f64() / (step - first) as f64;
+    let seconds = (step_seconds * (total - step) as f64).round() as u64;
     let text = match (seconds / 3600, seconds / 60 % 60) {
         (0, 0) => format!("{seconds} s"),
         (0, minutes) => format!("{minutes} m"),

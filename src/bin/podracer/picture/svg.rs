@@ -44,11 +44,11 @@ pub fn text(picture: &Picture) -> String {
             }
             Mark::Text(text, fill) => {
                 let (x, y) = text.start();
-                let turn = if text.upward { " rotate(-90)" } else { "" };
+                let rotation = if text.upward { " rotate(-90)" } else { "" };
                 let scale = text.size / font::units();
                 let _ = write!(
                     out,
-                    "<g aria-label=\"{}\" fill{} transform=\"translate({} {}){turn} \
+                    "<g aria-label=\"{}\" fill{} transform=\"translate({} {}){rotation} \
                      scale({scale:.5} -{scale:.5})\">",
                     escaped(&text.text),
                     color(*fill, "fill"),

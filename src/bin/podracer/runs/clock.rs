@@ -23,30 +23,30 @@ impl Clock {
         let iterations = iterations(events);
         let steps_and_seconds =
             |pair: &[(f64, f64)]| (pair[1].0 - pair[0].0, pair[1].1 - pair[0].1);
-        let mut paces: Vec<(f64, f64)> = iterations
+        let mut speeds: Vec<(f64, f64)> = iterations
             .windows(2)
             .map(|pair| {
                 let (steps, seconds) = steps_and_seconds(pair);
                 (seconds / steps, steps)
             })
             .collect();
-        paces.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let half = paces.iter().map(|pace| pace.1).sum::<f64>() / 2.0;
+        speeds.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let half = speeds.iter().map(|speed| speed.1).sum::<f64>() / 2.0;
         let mut sum = 0.0;
-        let median = paces.iter().find(|pace| {
-            sum += pace.1;
+        let median = speeds.iter().find(|speed| {
+            sum += speed.1;
             sum >= half
         });
-        let pace = median.map_or(0.0, |pace| pace.0);
+        let step_seconds = median.map_or(0.0, |speed| speed.0);
         let mut hours = vec![(0.0, 0.0)];
         let mut total = 0.0;
         if let Some(first) = iterations.first().filter(|first| first.0 > 0.0) {
-            total = first.0 * pace;
+            total = first.0 * step_seconds;
             hours.push((first.0, total / 3600.0));
         }
         for pair in iterations.windows(2) {
             let (steps, seconds) = steps_and_seconds(pair);
-            let usual = steps * pace;
+            let usual = steps * step_seconds;
             let paused = seconds > 1.0 && seconds > PAUSE * usual;
             total += if paused { usual } else { seconds };
             hours.push((pair[1].0, total / 3600.0));
