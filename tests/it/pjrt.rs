@@ -180,7 +180,7 @@ const REFUSED: &str = "module attributes {mhlo.num_partitions = 2 : i32} {
 ";
 
 #[test]
-#[ignore = "part of failed_checks_of_the_compiler_are_one_line"]
+#[ignore = "run by failed_checks_of_the_compiler_are_one_line"]
 fn print_a_failed_check() {
     let options = CompileOptions { num_partitions: 2, ..CompileOptions::default() };
     eprintln!("{}", client().compile(REFUSED, &options).unwrap_err());
