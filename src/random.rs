@@ -261,8 +261,8 @@ fn parameters<const N: usize>(
     dtype: DType,
     given: [Tensor; N],
 ) -> [Tensor; N] {
-    if !matches!(dtype, DType::F32 | DType::F64) {
-        fail_op(op, format!("draws f32 or f64, and was asked for {dtype}"));
+    if !matches!(dtype, DType::F16 | DType::BF16 | DType::F32 | DType::F64) {
+        fail_op(op, format!("draws floats, and was asked for {dtype}"));
     }
     check_shape(op, shape, &given);
     given.map(|parameter| parameter.to(dtype).broadcast_to(shape))

@@ -158,7 +158,8 @@ pub fn torch_default() -> Init {
 const TRUNCATED_STD: f64 = 0.879_625_661_034_239_8;
 
 impl Init {
-    /// Samples a tensor from this distribution. `dtype` is f32 or f64.
+    /// Samples a tensor from this distribution. `dtype` is f16, bf16, f32 or f64; orthogonal matrices are
+    /// f32 or f64, as in JAX.
     #[track_caller]
     pub fn draw(self, key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
         let _scope = function("Init::draw");
@@ -190,8 +191,13 @@ impl Init {
         dtype: DType,
         (fan_in, fan_out): (usize, usize),
     ) -> Tensor {
-        if dtype != DType::F32 && dtype != DType::F64 {
+        let is_wide = matches!(dtype, DType::F32 | DType::F64);
+        let needs_wide = matches!(self, Init::Orthogonal(_) | Init::DeltaOrthogonal(_));
+        if needs_wide && !is_wide {
             fail_op("init", format!("draws f32 or f64, and was asked for {dtype}"));
+        }
+        if !is_wide && !matches!(dtype, DType::F16 | DType::BF16) {
+            fail_op("init", format!("draws floats, and was asked for {dtype}"));
         }
         let (scale, fan, distribution) = match self {
             Init::Constant(value) => return ops::full(shape, value, dtype),
@@ -209,8 +215,13 @@ impl Init {
             Fan::Out => fan_out as f64,
             Fan::Average => (fan_in + fan_out) as f64 / 2.0,
         };
-        // Each step is rounded as in JAX, so that f32 samples are equal bit for bit.
-        let round = |x: f64| if dtype == DType::F32 { x as f32 as f64 } else { x };
+        // Each step is rounded as in JAX, so that samples are equal bit for bit.
+        let round = |x: f64| match dtype {
+            DType::F16 => half::f16::from_f32(x as f32).to_f64(),
+            DType::BF16 => half::bf16::from_f32(x as f32).to_f64(),
+            DType::F32 => x as f32 as f64,
+            _ => x,
+        };
         let variance = round(scale / units);
         match distribution {
             Distribution::Uniform => {

@@ -63,18 +63,21 @@ fn samples(key: Key<Tensor>, a: Tensor, log_space: bool) -> Tensor {
     };
     let rule = move |(words, a): (Tensor, Tensor), (_, t): (Tensor, Tensor)| {
         let drawn = value((words, a));
-        let tiny =
-            if a.dtype() == DType::F64 { f64::MIN_POSITIVE } else { f32::MIN_POSITIVE.into() };
-        let x = if log_space { drawn.exp().maximum(tiny) } else { drawn };
-        let slope = random_gamma_grad(a, x);
+        let (wide, tiny) = match a.dtype() {
+            DType::F64 => (DType::F64, f64::MIN_POSITIVE),
+            _ => (DType::F32, f32::MIN_POSITIVE.into()),
+        };
+        let x = drawn.to(wide);
+        let x = if log_space { x.exp().maximum(tiny) } else { x };
+        let slope = random_gamma_grad(a.to(wide), x);
         let slope = if log_space { slope / x } else { slope };
-        (drawn, t * slope)
+        (drawn, t * slope.to(t.dtype()))
     };
     custom_jvp(value, rule)((key.into_data(), a.ravel())).reshape(shape)
 }
 
 /// Samples from the gamma distribution of shape parameter `a`, a number or a tensor that broadcasts to
-/// `shape`, and scale 1: `jax.random.gamma`. `dtype` is f32 or f64. With a derivative by `a`.
+/// `shape`, and scale 1: `jax.random.gamma`. With a derivative by `a`.
 ///
 /// ```
 /// use podracer::random::{self, Key};

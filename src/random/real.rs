@@ -66,7 +66,7 @@ pub fn normal(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor
 }
 
 /// Samples from the normal distribution with mean 0 and variance 1, truncated to `(lower, upper)`:
-/// `jax.random.truncated_normal`. `dtype` is f32 or f64.
+/// `jax.random.truncated_normal`.
 #[track_caller]
 pub fn truncated_normal(
     key: Key<Tensor>,
@@ -78,9 +78,19 @@ pub fn truncated_normal(
     let _scope = function("truncated_normal");
     // The open interval as a closed interval.
     let (inner_lower, inner_upper) = match dtype {
+        DType::F16 => {
+            let bits = [lower, upper].map(|x| half::f16::from_f32(x as f32).to_bits());
+            let [low, high] = inwards(bits).map(half::f16::from_bits);
+            (low.to_f64(), high.to_f64())
+        }
+        DType::BF16 => {
+            let bits = [lower, upper].map(|x| half::bf16::from_f32(x as f32).to_bits());
+            let [low, high] = inwards(bits).map(half::bf16::from_bits);
+            (low.to_f64(), high.to_f64())
+        }
         DType::F32 => ((lower as f32).next_up() as f64, (upper as f32).next_down() as f64),
         DType::F64 => (lower.next_up(), upper.next_down()),
-        _ => fail_op("truncated_normal", format!("draws f32 or f64, and was asked for {dtype}")),
+        _ => fail_op("truncated_normal", format!("draws floats, and was asked for {dtype}")),
     };
     let scalar = TensorType::scalar(dtype);
     let sqrt_2 = std::f64::consts::SQRT_2;
@@ -88,6 +98,17 @@ pub fn truncated_normal(
     let high = (upper.to_tensor(&scalar) / sqrt_2).erf();
     let draw = sqrt_2 * uniform(key, shape, dtype, low, high).erf_inv();
     draw.clip(inner_lower, inner_upper)
+}
+
+/// The bits of the numbers of 16 bits next to two bounds, between them.
+fn inwards([lower, upper]: [u16; 2]) -> [u16; 2] {
+    const SIGN: u16 = 0x8000;
+    let next = |bits: u16, sign: u16| match bits {
+        0 | SIGN => sign | 1,
+        bits if bits & SIGN == sign => bits + 1,
+        bits => bits - 1,
+    };
+    [next(lower, 0), next(upper, SIGN)]
 }
 
 /// Computes `log(1 + x)` for `x` above -1 as the XLA of jax 0.10.2 does on CPUs: in f32 through the logarithm

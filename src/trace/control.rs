@@ -244,7 +244,7 @@ pub fn cond<A: Tree<Tensor> + Clone, B: Tree<Tensor>>(
     bind_branches("cond", predicate.to(DType::I32), branches.into(), args, at)
 }
 
-/// `lax.switch`: applies the branch that the scalar i32 `index` names, clamped to the range.
+/// `lax.switch`: applies the branch that the integer scalar `index` names, clamped to the range.
 #[track_caller]
 pub fn switch<A: Tree<Tensor> + Clone, B: Tree<Tensor>>(
     index: Tensor,
@@ -253,9 +253,10 @@ pub fn switch<A: Tree<Tensor> + Clone, B: Tree<Tensor>>(
 ) -> B {
     let at = Location::caller();
     let ty = index.ty();
-    if ty != TensorType::scalar(DType::I32) {
-        fail_op("switch", format!("the index must be a scalar i32, and is {ty}"));
+    if ty.rank() != 0 || !ty.dtype.is_int() {
+        fail_op("switch", format!("the index must be an integer scalar, and is {ty}"));
     }
+    let index = at_line(at, || index.to_i32_index());
     if branches.is_empty() {
         fail_op("switch", "no branches were given");
     }

@@ -308,8 +308,6 @@ binary_methods!(
     maximum Max,
     /// The smaller of two; NaN wins. Where they are equal each gets half of the derivative.
     minimum Min,
-    /// `self` to the power `rhs`, for floats; `0^0` is 1.
-    pow Pow,
     /// The angle of the point (`rhs`, `self`), in radians.
     atan2 Atan2,
     /// Shifts right, filling with zeros.
@@ -383,6 +381,28 @@ impl Tensor {
     pub fn reciprocal(self) -> Tensor {
         let _scope = function("reciprocal");
         1.0 / self
+    }
+
+    /// `self` to the power `rhs`; `0^0` is 1. Powers of integers are those of `jnp.power`: they wrap
+    /// around, and have no meaning where `rhs` is negative.
+    #[track_caller]
+    pub fn pow(self, rhs: impl Operand) -> Tensor {
+        let _scope = function("pow");
+        let ty = self.ty();
+        if !ty.dtype.is_int() {
+            return binary(BinaryOp::Pow, self, rhs);
+        }
+        let rhs = rhs.to_tensor(&TensorType::scalar(ty.dtype));
+        let (base, exponent) = broadcast_pair("pow", self, rhs);
+        let one = super::ones_like(base);
+        let mut product = super::where_(base.eq(0) & exponent.ne(0), super::zeros_like(base), one);
+        let (mut power, mut bits) = (base, exponent);
+        // As in JAX: of more bits every power but those of -1, 0 and 1 overflows.
+        for _ in 0..6 {
+            product = super::where_((bits & one).ne(0), product * power, product);
+            (power, bits) = (power * power, bits >> one);
+        }
+        product
     }
 
     /// `x` to an integer power, by repeated multiplication of `x` or `1 / x`; exact derivative at

@@ -61,7 +61,9 @@ fn starts_of<I: Operand>(shape: &[usize], window: &[usize], starts: &[I]) -> Vec
             Some(_) => start.to_tensor(&like),
             None => {
                 let start = start.to_tensor(&like);
-                let wraps = free && start.ty() == like;
+                let may_be_negative = !start.dtype().is_unsigned();
+                let start = start.to_i32_index();
+                let wraps = free && may_be_negative && start.ty() == like;
                 if wraps { from_start(start, shape[axis]) } else { start }
             }
         });
@@ -109,7 +111,20 @@ fn from_start(indices: Tensor, size: usize) -> Tensor {
 }
 
 impl Tensor {
-    /// `lax.dynamic_slice`: a window of shape `sizes` that starts at `starts`, one scalar i32
+    /// An integer of any type as `i32`: one beyond its range becomes the nearest, which is beyond every
+    /// axis too. Other types are left for the checks of operations.
+    #[track_caller]
+    pub(crate) fn to_i32_index(self) -> Tensor {
+        match self.dtype() {
+            DType::I32 => self,
+            DType::I64 => self.maximum(i32::MIN).minimum(i32::MAX).to(DType::I32),
+            DType::U32 | DType::U64 => self.minimum(i32::MAX).to(DType::I32),
+            dtype if dtype.is_int() => self.to(DType::I32),
+            _ => self,
+        }
+    }
+
+    /// `lax.dynamic_slice`: a window of shape `sizes` that starts at `starts`, one integer scalar
     /// (tensor or number) per axis. Negative starts count from the end of their axis; then starts
     /// are clamped so that the window fits.
     #[track_caller]
@@ -150,7 +165,7 @@ impl Tensor {
         bind1(Op::DynamicUpdateSlice, &operands, Location::caller())
     }
 
-    /// `lax.dynamic_index_in_dim` with `keepdims=False`: the slice at `index`, a scalar i32, along
+    /// `lax.dynamic_index_in_dim` with `keepdims=False`: the slice at `index`, an integer scalar, along
     /// `axis`, which vanishes. A negative index counts from the end; then it is clamped.
     #[track_caller]
     pub fn dynamic_index(self, axis: isize, index: Tensor) -> Tensor {
@@ -158,7 +173,7 @@ impl Tensor {
         self.dynamic_slice_axis(axis, index, 1).squeeze(axis)
     }
 
-    /// `lax.dynamic_slice_in_dim`: `size` elements from `start`, a scalar i32, along `axis`. A
+    /// `lax.dynamic_slice_in_dim`: `size` elements from `start`, an integer scalar, along `axis`. A
     /// negative start counts from the end; then it is clamped so that the window fits.
     #[track_caller]
     pub fn dynamic_slice_axis(self, axis: isize, start: Tensor, size: usize) -> Tensor {
@@ -169,7 +184,7 @@ impl Tensor {
         self.dynamic_slice(&starts, shape.without_axis(axis).with_axis(axis, size))
     }
 
-    /// `lax.dynamic_update_index_in_dim`: this tensor with the slice at `index`, a scalar i32,
+    /// `lax.dynamic_update_index_in_dim`: this tensor with the slice at `index`, an integer scalar,
     /// along `axis` replaced by `update`, which has one axis less. A negative index counts from the
     /// end; then it is clamped.
     #[track_caller]

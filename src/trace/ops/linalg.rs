@@ -7,15 +7,21 @@ use smallvec::SmallVec;
 use super::broadcast_shapes;
 use crate::trace::op::{Axes, ConvDims, DotDims, Op, Precision};
 use crate::trace::tensor::{Tensor, bind1, fail_op, function};
-use crate::trace::types::Shape;
+use crate::trace::types::{DType, Shape};
 
 /// `lax.dot_general`: contracts and pairs the axes that `dims` names, in its precision. Result
-/// axes: batch, free axes of `lhs`, free axes of `rhs`.
+/// axes: batch, free axes of `lhs`, free axes of `rhs`. Of bools it is true where a pair of both is.
 #[track_caller]
 pub fn dot_general(lhs: Tensor, rhs: Tensor, dims: DotDims) -> Tensor {
     let _scope = function("dot_general");
     let precision = dims.precision.in_scope();
-    bind1(Op::Dot(DotDims { precision, ..dims }), &[lhs, rhs], Location::caller())
+    let at = Location::caller();
+    let op = Op::Dot(DotDims { precision, ..dims });
+    if lhs.dtype() == DType::Bool && rhs.dtype() == DType::Bool {
+        let [lhs, rhs] = [lhs, rhs].map(|x| x.to(DType::F32));
+        return bind1(op, &[lhs, rhs], at).ne(0.0);
+    }
+    bind1(op, &[lhs, rhs], at)
 }
 
 /// `np.matmul`: contracts the last axis of `lhs` with the last but one of `rhs` (or its only one);
