@@ -369,11 +369,13 @@ def precision_of(p):
 def dot_general(t, eqn, xs):
     (lhs, rhs), (lhs_batch, rhs_batch) = eqn.params["dimension_numbers"]
     dtype, shape = out(eqn)
-    xs = [t.convert(x, dtype) for x in xs]
+    # Of bools: true where a pair of both is.
+    inner = "f32" if dtype == "bool" else dtype
+    xs = [t.convert(x, inner) for x in xs]
     op = f"dot[contract={list_text(lhs)}/{list_text(rhs)}"
     if lhs_batch:
         op += f" batch={list_text(lhs_batch)}/{list_text(rhs_batch)}"
-    return t.one(op + precision_of(eqn.params) + "]", xs, dtype, shape)
+    return t.convert(t.one(op + precision_of(eqn.params) + "]", xs, inner, shape), dtype)
 
 
 @rule("conv_general_dilated")
@@ -648,7 +650,8 @@ def closed(jaxpr):
     return jaxpr if isinstance(jaxpr, core.ClosedJaxpr) else core.ClosedJaxpr(jaxpr, ())
 
 
-@rule("jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "custom_vmap_call")
+@rule("jit", "pjit", "closed_call", "core_call", "call", "remat2", "checkpoint", "custom_vmap_call",
+      "composite")
 def call(t, eqn, xs):
     inner = next(eqn.params[key] for key in ("jaxpr", "call_jaxpr", "call") if key in eqn.params)
     return t.call(closed(inner), xs)
@@ -666,22 +669,57 @@ def custom_jvp_call(t, eqn, xs):
 
     def rule(*args):
         half = len(args) // 2
-
-        def apply(*primals):
-            params = eqn.primitive.get_bind_params(eqn.params)
-            return eqn.primitive.bind(*primals, **params)
-
-        results, tangents = jax.jvp(apply, args[:half], args[half:])
+        results, tangents = jax.jvp(apply_of(eqn), args[:half], args[half:])
         return [*results, *tangents]
 
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
     jvp = jax.make_jaxpr(rule)(*avals, *avals)
+    return t.emit("custom_jvp[consts=0]", xs, types, rule_bodies(t, {"call": function, "jvp": jvp}))
+
+
+def apply_of(eqn):
+    """The function that the equation applies to its operands."""
+
+    def apply(*primals):
+        results = eqn.primitive.bind(*primals, **eqn.primitive.get_bind_params(eqn.params))
+        return results if eqn.primitive.multiple_results else [results]
+
+    return apply
+
+
+def rule_bodies(t, jaxprs):
+    """Programs of a function and of its derivative, inside of which functions have no own derivatives."""
     before, t.derivatives = t.derivatives, False
     try:
-        bodies = [("call", t.program(function)), ("jvp", t.program(jvp))]
+        return [(label, t.program(jaxpr)) for label, jaxpr in jaxprs.items()]
     finally:
         t.derivatives = before
-    return t.emit("custom_jvp[consts=0]", xs, types, bodies)
+
+
+@rule("custom_vjp_call")
+def custom_vjp_call(t, eqn, xs):
+    function = eqn.params["call_jaxpr"]
+    types = [out(eqn, i) for i in range(len(eqn.outvars))]
+    floats = all(dtype in FLOATS for dtype in [x.dtype for x in xs] + [ty[0] for ty in types])
+    if not t.derivatives or not floats or not xs:
+        return t.call(function, xs)
+    pullback = {}
+
+    def fwd(*args):
+        results, pull = jax.vjp(apply_of(eqn), *args)
+        residuals, pullback["structure"] = jax.tree_util.tree_flatten(pull)
+        return [*results, *residuals]
+
+    def bwd(*args):
+        known, cotangents = args[:len(args) - len(types)], args[len(args) - len(types):]
+        return jax.tree_util.tree_unflatten(pullback["structure"], known)(list(cotangents))
+
+    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
+    forward = jax.make_jaxpr(fwd)(*avals)
+    given = [*forward.out_avals[len(types):], *forward.out_avals[:len(types)]]
+    backward = jax.make_jaxpr(bwd)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in given))
+    bodies = rule_bodies(t, {"call": function, "fwd": forward, "bwd": backward})
+    return t.emit("custom_vjp[consts=0]", xs, types, bodies)
 
 
 @rule("cond")

@@ -9,8 +9,8 @@ Brax, and one's own:
     python jax_to_podracer.py gymnax:CartPole-v1 --out cartpole
     podracer train ppo_anakin --env-id jax:cartpole
 
-See docs/jax-environments.md. Needs jax 0.10.2. The primitives are in `jax_primitives.py`, the
-packages of environments in `jax_environments.py`, all three in one folder.
+See docs/jax-environments.md. Needs jax 0.10.2. The primitives are in `jax_primitives.py` and
+`jax_functions.py`, the packages of environments in `jax_environments.py`, all four in one folder.
 """
 
 import inspect
@@ -275,7 +275,7 @@ class Translator:
                 return self.value(atom.val)
             return self.constant(np.broadcast_to(np.asarray(atom.val, atom.aval.dtype), atom.aval.shape))
 
-        for eqn in jaxpr.eqns:
+        for eqn in needed(jaxpr):
             try:
                 results = self.equation(eqn, [read(atom) for atom in eqn.invars])
             except Unsupported as error:
@@ -287,6 +287,7 @@ class Translator:
         return [read(atom) for atom in jaxpr.outvars]
 
     def equation(self, eqn, inputs):
+        import jax_functions  # adds its rules
         from jax_primitives import RULES
 
         primitive = eqn.primitive.name
@@ -300,6 +301,16 @@ class Translator:
             wanted = physical(var.aval)
             assert (result.dtype, result.shape) == wanted, (primitive, result, wanted)
         return results
+
+
+def needed(jaxpr):
+    """The equations whose results are used. JAX's rules leave others behind, of types that no program has."""
+    used, equations = {v for v in jaxpr.outvars if not isinstance(v, core.Literal)}, []
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or any(v in used for v in eqn.outvars):
+            equations.append(eqn)
+            used.update(v for v in eqn.invars if not isinstance(v, core.Literal))
+    return reversed(equations)
 
 
 def place(eqn):

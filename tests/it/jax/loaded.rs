@@ -79,16 +79,18 @@ fn a_loaded_program_maps_over_a_batch() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// The rules of `custom_jvp` are JAX's: the derivative of relu at 0 is 0.
+/// The rules of `custom_jvp`, `custom_vjp` and of primitives are JAX's: the derivative of relu at 0 is 0.
 #[test]
 fn a_loaded_program_is_differentiated_by_the_rules_of_jax() {
-    let smooth = load("smooth");
-    let kinds = &values()["smooth"];
-    let x = Array::from(kinds["in"][0].clone());
-    let slope = |x: Tensor| grad(|x: Tensor| smooth.call(x)[0])(x);
-    for found in [jit(slope).call(x.clone()), interpret(slope).call(x.clone())] {
-        let found = found.unwrap().to_literal().unwrap();
-        compare(&[found], &kinds["grad"]).unwrap();
+    for name in ["smooth", "own_derivatives"] {
+        let function = load(name);
+        let kinds = &values()[name];
+        let x = Array::from(kinds["in"][0].clone());
+        let slope = |x: Tensor| grad(|x: Tensor| function.call(x)[0])(x);
+        for found in [jit(slope).call(x.clone()), interpret(slope).call(x.clone())] {
+            let found = found.unwrap().to_literal().unwrap();
+            compare(&[found], &kinds["grad"]).unwrap();
+        }
     }
 }
 
