@@ -186,7 +186,7 @@ pub fn unitwise_clip(norm: Tensor, max_norm: Tensor, grad: Tensor, div_eps: f64)
             fail_op("unitwise_clip", format!("shapes must be equal; {problem}"));
         }
     }
-    where_(norm.le(max_norm), grad, grad * (max_norm / norm.maximum(div_eps)))
+    where_(norm.lt(max_norm), grad, grad * (max_norm / norm.maximum(div_eps)))
 }
 
 stateless_by_param! {

@@ -46,8 +46,6 @@ const TABLES: &[(&str, &[Row])] = &[
     ("TERNARY", elementwise::TERNARY),
     ("INT_UNARY", elementwise::INT_UNARY),
     ("INT_BINARY", elementwise::INT_BINARY),
-    ("COMPLEX_UNARY", elementwise::COMPLEX_UNARY),
-    ("COMPLEX_BINARY", elementwise::COMPLEX_BINARY),
     ("PAIRS", reductions::PAIRS),
     ("PAIRS_OF_UPDATES", reductions::PAIRS_OF_UPDATES),
     ("INT_PAIRS", reductions::INT_PAIRS),
@@ -252,6 +250,7 @@ pub fn check(path: &str) {
 }
 
 #[test]
+#[ignore = "minutes"]
 fn special_values_are_those_of_jax() {
     check("tests/fixtures/special/special.safetensors");
 }

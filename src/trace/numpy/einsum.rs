@@ -348,10 +348,10 @@ impl Tensor {
     pub fn norm_along(self, p: f64, axis: isize) -> Tensor {
         let _scope = function("norm_along");
         let x = self.to_inexact();
-        if p == f64::INFINITY {
+        if p == f64::INFINITY && x.dim(axis) > 0 {
             return x.abs().max([axis]);
         }
-        if p == 1.0 {
+        if p == 1.0 || p == f64::INFINITY {
             return x.abs().sum([axis]);
         }
         if p == 2.0 {

@@ -104,6 +104,9 @@ fn gamma_with_rule(op: &'static str, a: Tensor, x: Tensor, upper: bool) -> Tenso
         let inner = where_(x.eq(0.0), full_like(x, at_zero), inner);
         let end = x.eq(f64::INFINITY) | (a.eq(0.0) & x.gt(0.0));
         let inner = where_(end, full_like(x, 1.0 - at_zero), inner);
+        // All of the distribution lies above a finite `x`.
+        let above = a.eq(f64::INFINITY) & x.is_finite();
+        let inner = where_(above, full_like(x, at_zero), inner);
         let outside = x.lt(0.0) | a.lt(0.0) | (a.eq(0.0) & x.eq(0.0)) | a.is_nan() | x.is_nan();
         where_(outside, full_like(x, f64::NAN), inner)
     };

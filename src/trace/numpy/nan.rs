@@ -126,11 +126,9 @@ impl Tensor {
             let at = |place: Tensor| {
                 sorted.take_along_axis_mode(place.to(DType::I32), axis, IndexMode::Clip)
             };
+            let between = at(low) * (1.0 - weight) + at(high) * weight;
             // An infinite element of weight 0 adds nothing.
-            let part = |place: Tensor, weight: Tensor| {
-                where_(weight.eq(0.0), zeros_like(weight), at(place) * weight)
-            };
-            let value = part(low, 1.0 - weight) + part(high, weight);
+            let value = where_(weight.eq(0.0), at(low), between);
             where_(count.eq(0), full_like(value, f64::NAN), value).squeeze(axis)
         })
     }
@@ -166,7 +164,7 @@ impl Tensor {
         }
         at_line(Location::caller(), || {
             let rows = self.to_inexact().atleast_2d();
-            let count = rows.dim(1) as f64 - ddof as f64;
+            let count = (rows.dim(1) as f64 - ddof as f64).max(0.0);
             let centered = rows - rows.mean_keepdims(1);
             let products = centered.matmul(centered.t()) / count;
             if self.rank() == 2 && rows.dim(0) > 1 { products } else { products.reshape([]) }

@@ -141,7 +141,8 @@ pub fn owens_t(h: Tensor, a: Tensor) -> Tensor {
         let (h, a) = broadcast_pair("owens_t", h, a);
         let size = a.abs();
         let beyond = size.gt(1.0);
-        let slope = where_(beyond, 1.0 / where_(beyond, size, ones_like(a)), size);
+        // With the sign of `a`, of which the inner integral is an odd function.
+        let slope = where_(beyond, 1.0 / where_(beyond, a, ones_like(a)), a);
         let height = where_(beyond, h * size, h);
         // The integral from 0 to `slope`, for slopes up to 1.
         let half = height.square() * -0.5;
@@ -152,8 +153,8 @@ pub fn owens_t(h: Tensor, a: Tensor) -> Tensor {
         let inner = inner * slope / (2.0 * PI);
         // T(h, a) = (Phi(h) + Phi(ah)) / 2 - Phi(h) Phi(ah) - T(ah, 1 / a), for h of 0 and more.
         let [p, q] = [h, h * size].map(|y| super::probability::ndtr(-y.abs()));
-        let outer = (p + q) * 0.5 - p * q - inner;
-        let value = where_(beyond, outer, inner);
-        where_(a.signbit(), -value, value)
+        let outer = (p + q) * 0.5 - p * q;
+        let outer = where_(a.lt(0.0), -outer, outer) - inner;
+        where_(beyond, outer, inner)
     })
 }

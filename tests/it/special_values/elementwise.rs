@@ -174,16 +174,6 @@ pub const BINARY: &[Row] = &[
 
 /// Functions of all triples of fewer special values.
 pub const TERNARY: &[Row] = &[
-    (
-        "betainc",
-        "special.betainc(*map(lax.stop_gradient, (x, y)), z)",
-        Three(|x, y, z| np::betainc(x.stop_gradient(), y.stop_gradient(), z)),
-    ),
-    (
-        "hyp1f1",
-        "special.hyp1f1(*map(lax.stop_gradient, (x, y, z)))",
-        Three(|x, y, z| np::hyp1f1(x.stop_gradient(), y.stop_gradient(), z.stop_gradient())),
-    ),
     ("clip", "jnp.clip(x, y, z)", Three(|x, y, z| x.clip(y, z))),
     ("clamp", "lax.clamp(x, y, z)", Three(|x, y, z| y.clamp(x, z))),
     ("where", "jnp.where(x > 0, y, z)", Three(|x, y, z| where_(x.gt(0.0), y, z))),
@@ -238,47 +228,4 @@ pub const INT_BINARY: &[Row] = &[
     ("int_lt", "x < y", Two(|x, y| x.lt(y))),
     ("int_ge", "x >= y", Two(|x, y| x.ge(y))),
     ("int_isclose", "jnp.isclose(x, y)", Two(|x, y| x.isclose(y, Closeness::default()))),
-];
-
-/// Functions of complex numbers, their values.
-pub const COMPLEX_UNARY: &[Row] = &[
-    ("complex_neg", "-x", One(|x| -x)),
-    ("complex_conj", "jnp.conj(x)", One(|x| x.conj())),
-    ("complex_abs", "jnp.abs(x)", One(|x| x.abs())),
-    ("complex_angle", "jnp.angle(x)", One(|x| x.angle())),
-    ("complex_sign", "jnp.sign(x)", One(|x| x.sign())),
-    ("complex_exp", "jnp.exp(x)", One(|x| x.exp())),
-    ("complex_expm1", "jnp.expm1(x)", One(|x| x.expm1())),
-    ("complex_log", "jnp.log(x)", One(|x| x.log())),
-    ("complex_log1p", "jnp.log1p(x)", One(|x| x.log1p())),
-    ("complex_sqrt", "jnp.sqrt(x)", One(|x| x.sqrt())),
-    ("complex_rsqrt", "lax.rsqrt(x)", One(|x| x.rsqrt())),
-    ("complex_sin", "jnp.sin(x)", One(|x| x.sin())),
-    ("complex_cos", "jnp.cos(x)", One(|x| x.cos())),
-    ("complex_tan", "jnp.tan(x)", One(|x| x.tan())),
-    ("complex_tanh", "jnp.tanh(x)", One(|x| x.tanh())),
-    ("complex_sinh", "jnp.sinh(x)", One(|x| x.sinh())),
-    ("complex_cosh", "jnp.cosh(x)", One(|x| x.cosh())),
-    ("complex_asin", "jnp.arcsin(x)", One(|x| x.asin())),
-    ("complex_acos", "jnp.arccos(x)", One(|x| x.acos())),
-    ("complex_asinh", "jnp.arcsinh(x)", One(|x| x.asinh())),
-    ("complex_acosh", "jnp.arccosh(x)", One(|x| x.acosh())),
-    ("complex_atanh", "jnp.arctanh(x)", One(|x| x.atanh())),
-    ("complex_sigmoid", "nn.sigmoid(x)", One(|x| x.sigmoid())),
-    ("complex_square", "jnp.square(x)", One(|x| x.square())),
-    ("complex_reciprocal", "jnp.reciprocal(x)", One(|x| x.reciprocal())),
-    ("complex_is_nan", "jnp.isnan(x)", One(|x| x.is_nan())),
-    ("complex_is_inf", "jnp.isinf(x)", One(|x| x.is_inf())),
-    ("complex_is_finite", "jnp.isfinite(x)", One(|x| x.is_finite())),
-    ("complex_cumsum", "lax.cumsum(x)", One(|x| x.cumsum(0))),
-];
-
-/// Functions of pairs of complex numbers.
-pub const COMPLEX_BINARY: &[Row] = &[
-    ("complex_add", "x + y", Two(|x, y| x + y)),
-    ("complex_sub", "x - y", Two(|x, y| x - y)),
-    ("complex_mul", "x * y", Two(|x, y| x * y)),
-    ("complex_div", "x / y", Two(|x, y| x / y)),
-    ("complex_pow", "x ** y", Two(|x, y| x.pow(y))),
-    ("complex_equal", "x == y", Two(|x, y| x.eq(y))),
 ];

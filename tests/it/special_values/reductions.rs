@@ -177,11 +177,7 @@ pub const EMPTY: &[Row] = &[
     ("empty_flip", "jnp.flip(x, 1)", One(|x| x.flip(1))),
     ("empty_roll", "jnp.roll(x, 1, 1)", One(|x| x.roll(1, 1))),
     ("empty_matmul", "x @ x.T", One(|x| x.matmul(x.t()))),
-    (
-        "empty_take",
-        "jnp.take(x, jnp.zeros(0, int), 1)",
-        One(|x| x.take(none(), 1)),
-    ),
+    ("empty_take", "jnp.take(x, jnp.zeros(0, int), 1)", One(|x| x.take(none(), 1))),
     (
         "empty_take_clip",
         "jnp.take(x, jnp.zeros(0, int), 1, mode='clip')",
