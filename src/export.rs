@@ -379,9 +379,10 @@ impl Exported {
         }
         let ours = runtime.client.plugin().stablehlo_version();
         let module = self.artifact.module_for(ours);
+        let declared = types.clone();
         let compile = |client: &Client, options: &CompileOptions| match self.trusted {
             true => Ok((client.compile(&module, options)?, None)),
-            false => compiler::compile(&module, calls_functions, client, options),
+            false => compiler::compile(&module, &declared, calls_functions, client, options),
         };
         let compiled = Compiled::of_module(&module, types, compile).map_err(|error| {
             if let Error::Config(_) = error {

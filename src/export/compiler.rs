@@ -2,7 +2,8 @@
 //!
 //! A module that breaks an assumption of XLA or MLIR ends their process: by a failed check, by a C++
 //! exception that no C interface can carry, or by an access to other memory. So a module from a file
-//! is first compiled by a child, which ends instead; the executable that it sends is loaded here.
+//! is first compiled by a child, which ends instead, and run there once on zeros, because some sizes are
+//! looked at only then; the executable that it sends is loaded here.
 //!
 //! The child is this program itself, started anew under the name [`NAME`]. A function in the table of
 //! those that run before `main` ([`begin`]) recognizes the name, compiles, and leaves: `main` is never
@@ -10,13 +11,16 @@
 //! part of a shared library, has no such child, and gets an error instead.
 
 use std::process::Output;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::jit::module_options;
+use crate::jit::{ensure_memory, module_options};
 use crate::lower::custom_calls::lapack;
-use crate::lower::pjrt::{Client, CompileOptions, Executable};
+use crate::lower::pjrt::{Buffer, Client, CompileOptions, Executable};
 use crate::lower::stablehlo::{ConvLibrary, Platform};
 use crate::runtime::{Runtime, RuntimeOptions};
+use crate::trace::types::{DType, TensorType};
 
 /// First argument of the child: its name in lists of processes.
 const NAME: &str = "podracer: compiler of exported functions";
@@ -30,6 +34,9 @@ const COMPILES: u8 = 2;
 /// Processor time after which the system ends a child.
 const MAX_SECONDS: u64 = 1800;
 
+/// Time that the run on zeros gets. One that takes longer, or has no end, says nothing.
+const TRIAL: Duration = Duration::from_secs(10);
+
 /// Bytes of the child's last words that a message shows.
 const MAX_SHOWN: usize = 300;
 
@@ -41,11 +48,13 @@ const MAX_SHOWN: usize = 300;
 /// child can be started.
 pub(super) fn compile(
     module: &[u8],
+    types: &[TensorType],
     calls_functions: bool,
     client: &Client,
     options: &CompileOptions,
 ) -> Result<(Executable, Option<Vec<u8>>)> {
-    let answer = imp::ask(module, calls_functions, Runtime::get()?)?;
+    let request = [types_text(types).as_bytes(), b"\n", module].concat();
+    let answer = imp::ask(&request, calls_functions, Runtime::get()?)?;
     let failed = |text: String| Err(Error::Argument(text));
     match answer.stdout.split_first() {
         Some((&EXECUTABLE, code)) if answer.status.success() => {
@@ -61,7 +70,8 @@ pub(super) fn compile(
             failed(String::from_utf8_lossy(text).into_owned())
         }
         _ => failed(format!(
-            "the module is damaged, or not meant for this compiler, which it ended: {}",
+            "the module is damaged, or not meant for this compiler, which it ended ({}); if you \
+             trust its author like code: Exported::trusted",
             last_words(&answer)
         )),
     }
@@ -70,7 +80,7 @@ pub(super) fn compile(
 /// The end of a child, with the line of its output that has the reason.
 fn last_words(answer: &Output) -> String {
     let text = String::from_utf8_lossy(&answer.stderr);
-    let reason = ["Check failed", "what():", "terminate called", "LLVM ERROR", "rror:"];
+    let reason = ["Check failed", "what():", "terminate called", "ssertion", "LLVM ERROR", "rror:"];
     let line = reason.iter().find_map(|part| text.lines().find(|line| line.contains(part)));
     let line = line.or_else(|| text.lines().find(|line| !line.trim().is_empty())).unwrap_or("");
     let line: String = line.trim().chars().filter(|c| !c.is_control()).take(MAX_SHOWN).collect();
@@ -80,9 +90,32 @@ fn last_words(answer: &Output) -> String {
     }
 }
 
-/// Compiles a module in this process, the child. Returns its answer.
-fn answer(module: &[u8], platform: &str, devices: &str, calls_functions: bool) -> (u8, Vec<u8>) {
+/// Types of arguments as a line: `f32 2 3;i32`.
+fn types_text(types: &[TensorType]) -> String {
+    let text = |ty: &TensorType| {
+        let sizes = ty.shape.iter().map(|size| format!(" {size}"));
+        sizes.fold(ty.dtype.to_string(), |text, size| text + &size)
+    };
+    types.iter().map(text).collect::<Vec<_>>().join(";")
+}
+
+/// The types in a line of [`types_text`].
+fn parse_types(line: &str) -> Option<Vec<TensorType>> {
+    let ty = |text: &str| {
+        let (name, sizes) = text.split_once(' ').unwrap_or((text, ""));
+        let dtype = DType::ALL.into_iter().find(|dtype| dtype.name() == name)?;
+        let sizes = sizes.split_whitespace().map(|size| size.parse().ok());
+        Some(TensorType::new(dtype, sizes.collect::<Option<Vec<usize>>>()?))
+    };
+    line.split(';').filter(|text| !text.is_empty()).map(ty).collect()
+}
+
+/// Compiles the module of a request in this process, the child. Returns its answer.
+fn answer(request: &[u8], platform: &str, devices: &str, calls_functions: bool) -> (u8, Vec<u8>) {
     let compile = || -> Result<(u8, Vec<u8>)> {
+        let end = request.iter().position(|&byte| byte == b'\n').unwrap_or(0);
+        let types = std::str::from_utf8(&request[..end]).ok().and_then(parse_types);
+        let module = request.get(end + 1..).unwrap_or_default();
         let options = RuntimeOptions {
             platform: Platform::named(platform),
             cpu_devices: devices.parse().unwrap_or(1),
@@ -96,10 +129,27 @@ fn answer(module: &[u8], platform: &str, devices: &str, calls_functions: bool) -
         let Ok(code) = executable.serialize() else { return Ok((COMPILES, Vec::new())) };
         // Loading it must not end the parent either.
         // SAFETY: the code was made above.
-        unsafe { runtime.client.deserialize(&code) }?;
+        let executable = unsafe { runtime.client.deserialize(&code) }?;
+        if ensure_memory(&executable).is_ok() {
+            let (done, wait) = channel();
+            std::thread::spawn(move || {
+                // An error is found again by the parent's run.
+                let _ = run_on_zeros(&runtime.client, &executable, &types.unwrap_or_default());
+                let _ = done.send(());
+            });
+            let _ = wait.recv_timeout(TRIAL);
+        }
         Ok((EXECUTABLE, code))
     };
     compile().unwrap_or_else(|error| (FAILED, error.to_string().into_bytes()))
+}
+
+fn run_on_zeros(client: &Client, executable: &Executable, types: &[TensorType]) -> Result<()> {
+    let zeros = |ty: &TensorType| client.buffer_from_host(&vec![0; ty.bytes()], ty, 0);
+    let arguments = types.iter().map(zeros).collect::<Result<Vec<Buffer>>>()?;
+    let mut results = Vec::new();
+    executable.execute(&arguments, &[], &mut results)?;
+    results.iter().try_for_each(Buffer::wait)
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
@@ -145,7 +195,7 @@ mod imp {
         }
     }
 
-    /// Reads a module from standard input and writes the answer to standard output.
+    /// Reads a request from standard input and writes the answer to standard output.
     fn serve(platform: &str, devices: &str, calls_functions: bool) -> std::io::Result<()> {
         let limit = |resource, soft: u64| {
             let limit = libc::rlimit { rlim_cur: soft, rlim_max: soft };
@@ -156,9 +206,9 @@ mod imp {
         limit(libc::RLIMIT_CORE, 0);
         limit(libc::RLIMIT_CPU, MAX_SECONDS);
         let _ = fs::write("/proc/self/oom_score_adj", "1000");
-        let mut module = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut module)?;
-        let (kind, bytes) = answer(&module, platform, devices, calls_functions);
+        let mut request = Vec::new();
+        std::io::stdin().lock().read_to_end(&mut request)?;
+        let (kind, bytes) = answer(&request, platform, devices, calls_functions);
         let mut out = std::io::stdout().lock();
         out.write_all(&[kind])?;
         out.write_all(&bytes)?;
@@ -184,8 +234,8 @@ mod imp {
         Err(super::no_child("this library is not part of the program's own file"))
     }
 
-    /// Sends a module to a child and waits for its answer.
-    pub(super) fn ask(module: &[u8], calls_functions: bool, runtime: &Runtime) -> Result<Output> {
+    /// Sends a request to a child and waits for its answer.
+    pub(super) fn ask(request: &[u8], calls_functions: bool, runtime: &Runtime) -> Result<Output> {
         ensure_child()?;
         let failed = |error: std::io::Error| super::no_child(&error.to_string());
         let mut child = Command::new(EXECUTABLE_FILE)
@@ -202,7 +252,7 @@ mod imp {
             .map_err(failed)?;
         if let Some(mut stdin) = child.stdin.take() {
             // A child that has ended says why.
-            let _ = stdin.write_all(module);
+            let _ = stdin.write_all(request);
         }
         child.wait_with_output().map_err(failed)
     }
