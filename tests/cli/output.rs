@@ -68,7 +68,9 @@ fn control_characters_are_not_sent_to_the_terminal() {
         let text = out + &err;
         let obeyed = |c: &char| c.is_control() && !matches!(c, '\n' | '\t');
         assert_eq!(text.chars().find(obeyed), None, "{words:?}: {text:?}");
-        assert!(text.contains("\\u{1b}"), "{words:?}: {text:?}");
+        // clap removes sequences of escape characters.
+        let shown = text.contains("\\u{1b}") || text.contains("\\r");
+        assert!(shown, "{words:?}: {text:?}");
     }
 }
 
