@@ -118,7 +118,10 @@ const CASES: &[Case] = &[
     case::<ppo_anakin::Args>(256, ANAKIN),
     case::<ppo_anakin_gru::Args>(256, ANAKIN),
     case::<ppo_atari::Args>(192, BOARD_ROLLOUTS),
-    case::<ppo_atari_envpool::Args>(192, BOARD_ROLLOUTS),
+    case::<ppo_atari_envpool::Args>(
+        96,
+        &["--num-envs=2", "--num-steps=12", "--num-minibatches=2", "--update-epochs=1"],
+    ),
     case::<ppo_atari_lstm::Args>(
         384,
         &["--env-id=CartPolePositions-v0", "--num-envs=2", "--num-steps=32", "--num-minibatches=2"],
@@ -145,7 +148,7 @@ const CASES: &[Case] = &[
             "--update-epochs=1",
         ],
     ),
-    case::<ppo_masked::Args>(384, ROLLOUTS),
+    case::<ppo_masked::Args>(960, ROLLOUTS),
     case::<ppo_pettingzoo_ma_atari::Args>(
         64,
         &[
