@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::trace::Shape;
 
-    /// What a program computes in `f32` and clips lies between the bounds of `f64`.
+    /// Clipped numbers of `f32` lie between the bounds of `f64`.
     #[test]
     fn bounds_lie_inside_those_of_the_space() {
         let (low, high) =
