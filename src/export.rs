@@ -185,7 +185,7 @@ impl Exported {
     /// Compiles the function, which otherwise its first call does.
     ///
     /// # Errors
-    /// Those of [`Exported::call`] that do not come from arguments.
+    /// As [`Exported::call`], without errors of arguments.
     pub fn compile(&self) -> Result<()> {
         self.compiled().map(drop)
     }

@@ -1,4 +1,4 @@
-//! What a module from outside may call: only functions that are known to be safe with any operands.
+//! Native functions that a module from outside may call: those that are safe with any operands.
 
 use super::{BYTECODE, bytecode};
 use crate::lower::custom_calls::lapack;
