@@ -406,9 +406,6 @@ const READS_OWN_FILES: [&str; 10] = [
     "src/rl/logging/tensorboard.rs",
     "src/bin/podracer/benchmark/docs.rs",
     "src/bin/podracer/benchmark/provenance.rs",
-    "src/bin/podracer/benchmark/results.rs",
-    "src/bin/podracer/benchmark/runner.rs",
-    "src/bin/podracer/tune/study.rs",
 ];
 
 /// A pipe blocks its reader for ever, and `/dev/zero` has no end.

@@ -185,9 +185,11 @@ fn determinants_of_large_matrices_of_low_rank_have_no_derivative() {
 }
 
 type Outputs = Vec<Tensor>;
+/// A function and its name.
+type Named = (&'static str, fn(Tensor) -> Outputs);
 
 /// Functions by iterations, which could end at once on NaN: all of their numbers are NaN then.
-const ITERATIONS: &[(&str, fn(Tensor) -> Outputs)] = &[
+const ITERATIONS: &[Named] = &[
     ("eigh", |a| <[Tensor; 2]>::from(numpy::eigh(a)).to_vec()),
     ("eigvalsh", |a| vec![numpy::eigvalsh(a)]),
     ("svd", |a| <[Tensor; 3]>::from(numpy::svd(a, true)).to_vec()),
@@ -207,7 +209,7 @@ const ITERATIONS: &[(&str, fn(Tensor) -> Outputs)] = &[
 ];
 
 /// Functions by elimination: one of their numbers at least is NaN where one of the matrix is.
-const ELIMINATIONS: &[(&str, fn(Tensor) -> Outputs)] = &[
+const ELIMINATIONS: &[Named] = &[
     ("inv", |a| vec![numpy::inv(a)]),
     ("solve", |a| vec![numpy::solve(a, a.slice_axis(-1, 0, 1))]),
     ("det", |a| vec![det(a)]),

@@ -75,7 +75,7 @@ pub fn branches(
     for &i in at {
         args[i] = stacked(&lanes.iter().map(|lane| &lane[i]).collect::<Vec<_>>());
     }
-    args.push(Literal::new(&Shape::from([LANES]), &TAKEN));
+    args.push(Literal::new(Shape::from([LANES]), &TAKEN));
     let floats: Vec<usize> = (0..args.len()).filter(|&i| is_float(&args[i])).collect();
     let run = |f: &Func, args: &[Literal]| {
         program(f, args).and_then(|program| eval(&program, args)).map_err(|e| e.to_string())
