@@ -2,10 +2,10 @@
 //! Biases.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use podracer::error::{Error, Result};
+use podracer::rl::read_regular;
 
 use super::read::{RunName, final_score};
 use super::{Run, Sample};
@@ -23,7 +23,8 @@ const HOURS: &[&str] = &["hours"];
 /// # Errors
 /// [`Error::Io`] if the file cannot be read, and [`Error::Argument`] that names line and columns.
 pub fn read(path: &Path, tag: &str) -> Result<Vec<Run>> {
-    let text = fs::read_to_string(path).map_err(Error::io("cannot read", path))?;
+    let bytes = read_regular(path)?;
+    let text = String::from_utf8_lossy(&bytes);
     let mut lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
     let header = cells(lines.next().map_or("", |(line, _)| line));
     let table = Table { path, header: &header };
@@ -155,10 +156,13 @@ fn cells(line: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn runs(name: &str, text: &str) -> Result<Vec<(String, String, Option<String>, usize)>> {
+    /// Environment, algorithm, seed, and length of the curve of a run.
+    type Parts = (String, String, Option<String>, usize);
+
+    fn runs(name: &str, text: &str) -> Result<Vec<Parts>> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
-        fs::write(&path, text).unwrap();
+        std::fs::write(&path, text).unwrap();
         let runs = read(&path, "charts/episodic_return")?;
         let parts = |run: Run| (run.env_id, run.algorithm, run.seed, run.curve.len());
         Ok(runs.into_iter().map(parts).collect())
