@@ -31,6 +31,7 @@ const fn case<A: Algorithm>(timesteps: u64, flags: &'static [&'static str]) -> C
 const ROLLOUTS: &[&str] =
     &["--num-envs=2", "--num-steps=16", "--num-minibatches=2", "--update-epochs=1"];
 const ANAKIN: &[&str] = &[
+    "--env-id=CartPole-v1",
     "--num-envs=2",
     "--num-steps=16",
     "--num-minibatches=2",
