@@ -16,7 +16,7 @@ use super::{mpiexec, process_of, processes_of};
 
 /// Longest time from the signal to the end of all processes. A program that is being compiled is
 /// compiled to its end.
-const PATIENCE: Duration = Duration::from_secs(90);
+const STOP_TIMEOUT: Duration = Duration::from_secs(90);
 /// Timesteps of an update: 12 environments in all, four steps each.
 const BATCH: u64 = 48;
 
@@ -61,7 +61,7 @@ fn end(mut run: Child, what: &str) -> Output {
         if let Some(status) = run.try_wait().unwrap() {
             break status;
         }
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > STOP_TIMEOUT {
             // The launcher ends its processes.
             Command::new("kill").arg(run.id().to_string()).status().unwrap();
             panic!("{what}: they wait for each other");
