@@ -115,12 +115,12 @@ fn stop(random: &mut Random) -> bool {
     let text = message(&output);
     if !output.status.success() {
         // Before the handlers of signals are installed, a signal kills. Within `MPI_Init` the launcher
-        // says so.
+        // says so, of this process or of one that it killed then.
         assert!(starting, "{what}: {text}");
         let launcher = String::from_utf8_lossy(&output.stdout);
         let named = text.contains(&format!("process {victim} of {size} is gone"))
             || text.contains(&format!("process(es) [{victim}] ended before the others"))
-            || launcher.contains(&format!("PID {pid} RUNNING AT"));
+            || launcher.contains("BAD TERMINATION");
         assert!(named, "{what}: {text}{launcher}");
         return false;
     }
