@@ -88,14 +88,15 @@ impl EventWriter {
     ///
     /// # Errors
     /// [`Error::Io`] if the file is a symbolic link or no regular file, has no end of a record at
-    /// `length`, has no records, or cannot be written.
+    /// `length`, has something other than records, or cannot be written.
     pub(crate) fn reopen(path: PathBuf, length: u64) -> Result<EventWriter> {
         let open = || -> std::io::Result<(File, u64, u64)> {
             let mut file = files::open_or_create(&path)?;
             let found = file.metadata()?.len();
-            let whole = read::whole_records(&mut file, length)?;
-            if found == 0 || (whole > 0 && (whole == length || found < length)) {
-                return Ok((file, found, whole));
+            match read::whole_records(&mut file, length)? {
+                Some(whole) if whole > 0 && whole == length => return Ok((file, found, whole)),
+                Some(whole) if found < length => return Ok((file, found, whole)),
+                _ => {}
             }
             let problem = format!("no event ends at byte {length}, where the checkpoint was");
             Err(std::io::Error::other(problem))

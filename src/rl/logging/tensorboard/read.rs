@@ -69,9 +69,9 @@ pub fn read_events(path: impl AsRef<Path>) -> Result<Vec<Event>> {
     Ok(events)
 }
 
-/// Returns the length of the whole records at the start of a file, within its first `length` bytes.
-/// The contents of the records are not read.
-pub(super) fn whole_records(file: impl Read + Seek, length: u64) -> io::Result<u64> {
+/// Returns the length of the whole records within the first `length` bytes of a file, `None` if something
+/// other than a record or a part of one follows. The contents of the records are not read.
+pub(super) fn whole_records(file: impl Read + Seek, length: u64) -> io::Result<Option<u64>> {
     let mut file = BufReader::new(file);
     let length = file.seek(SeekFrom::End(0))?.min(length);
     file.rewind()?;
@@ -84,19 +84,19 @@ pub(super) fn whole_records(file: impl Read + Seek, length: u64) -> io::Result<u
         }
         let (record, checksum) = head.split_at(8);
         if checksum != masked_crc(record).to_le_bytes() {
-            break;
+            return Ok(None);
         }
         // The record and its checksum of four bytes.
         let rest = u64::from_le_bytes(record.try_into().expect("eight bytes")).checked_add(4);
         let end = rest.and_then(|rest| at.checked_add(12)?.checked_add(rest));
-        let (Some(end), Some(Ok(skip))) = (end, rest.map(i64::try_from)) else { break };
+        let (Some(end), Some(Ok(skip))) = (end, rest.map(i64::try_from)) else { return Ok(None) };
         if end > length {
             break;
         }
         file.seek_relative(skip)?;
         at = end;
     }
-    Ok(at)
+    Ok(Some(at))
 }
 
 /// Takes the next `length` bytes, which are followed by their checksum. Returns `Some(None)` if the
