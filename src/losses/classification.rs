@@ -28,8 +28,8 @@ pub fn softmax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
 pub fn safe_softmax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
     let _scope = function("safe_softmax_cross_entropy");
     ensure_floats("safe_softmax_cross_entropy", ["logits", "labels"], [logits, labels]);
-    let log_probs = where_(labels.ne(0.0), logits.log_softmax(-1), 0.0);
-    -(labels * log_probs).sum(-1)
+    let weighted = where_(labels.ne(0.0), labels * logits.log_softmax(-1), 0.0);
+    -weighted.sum(-1)
 }
 
 /// Computes the cross-entropy between integer labels and the softmax of logits, over the last axis:

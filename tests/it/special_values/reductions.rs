@@ -249,7 +249,7 @@ fn step<T: GradientTransformation<Tensor>>(transformation: T, x: Tensor) -> Tens
         let params = u.flip(0);
         transformation.update(&u, transformation.init(&params), &params).0
     };
-    vmap(update)(x.stop_gradient())
+    vmap(update)(x)
 }
 
 /// First steps of optimizers, of all pairs of special values as updates.
