@@ -1,6 +1,7 @@
 //! Losses of classifiers.
 
 use super::{chosen, ensure_floats, ensure_same_shape};
+use crate::trace::custom::custom_jvp;
 use crate::trace::ops::{arange, one_hot, where_};
 use crate::trace::tensor::function;
 use crate::trace::{DType, Tensor};
@@ -28,8 +29,15 @@ pub fn softmax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
 pub fn safe_softmax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
     let _scope = function("safe_softmax_cross_entropy");
     ensure_floats("safe_softmax_cross_entropy", ["logits", "labels"], [logits, labels]);
-    let weighted = where_(labels.ne(0.0), labels * logits.log_softmax(-1), 0.0);
-    -weighted.sum(-1)
+    let value = |(logits, labels): (Tensor, Tensor)| {
+        where_(labels.ne(0.0), labels * logits.log_softmax(-1), 0.0)
+    };
+    // Of the product: a label of 0 has the derivative of a label nearby.
+    let rule = move |(logits, labels): (Tensor, Tensor), (t, t_labels): (Tensor, Tensor)| {
+        let centered = t - (t * logits.softmax(-1)).sum_keepdims(-1);
+        (value((logits, labels)), labels * centered + t_labels * logits.log_softmax(-1))
+    };
+    -custom_jvp(value, rule)((logits, labels)).sum(-1)
 }
 
 /// Computes the cross-entropy between integer labels and the softmax of logits, over the last axis:
@@ -77,18 +85,32 @@ pub fn sigmoid_focal_loss(
     let _scope = function("sigmoid_focal_loss");
     let cross_entropy = sigmoid_binary_cross_entropy(logits, labels);
     let labels = labels.to(logits.dtype());
-    let (log_p, log_q) = (logits.log_sigmoid(), (-logits).log_sigmoid());
-    // Of a label of 0 or 1 only one side counts, which must not underflow beside the other.
-    let (wrong_as_1, wrong_as_0) =
-        (where_(labels.eq(1.0), log_q, log_p), where_(labels.eq(0.0), log_p, log_q));
-    let largest = wrong_as_1.maximum(wrong_as_0).stop_gradient();
-    let total =
-        (1.0 - labels) * (wrong_as_1 - largest).exp() + labels * (wrong_as_0 - largest).exp();
-    let loss = cross_entropy * (gamma * (total.log() + largest)).exp();
+    let weight = |(logits, labels): (Tensor, Tensor)| (gamma * log_of_error(logits, labels)).exp();
+    // By the label, also where it is 0 or 1 and one side of the sum does not count.
+    let rule = move |(logits, labels): (Tensor, Tensor), (t, t_labels): (Tensor, Tensor)| {
+        let (log_error, weight) = (log_of_error(logits, labels), weight((logits, labels)));
+        let (log_p, log_q) = (logits.log_sigmoid(), (-logits).log_sigmoid());
+        let by_logit = weight * (1.0 - 2.0 * labels) * (log_p + log_q - log_error).exp();
+        let by_label = ((gamma - 1.0) * log_error).exp() * (log_q.exp() - log_p.exp());
+        (weight, gamma * (by_logit * t + by_label * t_labels))
+    };
+    let loss = cross_entropy * custom_jvp(weight, rule)((logits, labels));
     match alpha {
         Some(alpha) => (alpha * labels + (1.0 - alpha) * (1.0 - labels)) * loss,
         None => loss,
     }
+}
+
+/// The logarithm of `(1 - labels) p + labels (1 - p)`, where `p` is the sigmoid of the logits.
+fn log_of_error(logits: Tensor, labels: Tensor) -> Tensor {
+    let (log_p, log_q) = (logits.log_sigmoid(), (-logits).log_sigmoid());
+    // Of a label of 0 or 1 only one side counts, which must not underflow beside the other.
+    let (wrong_as_1, wrong_as_0) =
+        (where_(labels.eq(1.0), log_q, log_p), where_(labels.eq(0.0), log_p, log_q));
+    let largest = wrong_as_1.maximum(wrong_as_0);
+    let total =
+        (1.0 - labels) * (wrong_as_1 - largest).exp() + labels * (wrong_as_0 - largest).exp();
+    total.log() + largest
 }
 
 /// Computes `max(0, 1 - predictions * targets)` for each element, `optax.hinge_loss`; targets are

@@ -34,7 +34,9 @@ pub fn squared_error(predictions: Tensor, targets: impl Operand) -> Tensor {
 #[track_caller]
 pub fn l2_loss(predictions: Tensor, targets: impl Operand) -> Tensor {
     let _scope = function("l2_loss");
-    0.5 * squared_error(predictions, targets)
+    let error = errors("l2_loss", predictions, targets);
+    // The half first: twice an error may overflow in the derivative.
+    (0.5 * error) * error
 }
 
 /// Computes the Huber loss for each element (Huber 1964), `optax.huber_loss`: quadratic up to an

@@ -253,7 +253,6 @@ pub fn check(path: &str) {
 }
 
 #[test]
-#[ignore = "minutes"]
 fn special_values_are_those_of_jax() {
     check("tests/fixtures/special/special.safetensors");
 }

@@ -112,6 +112,9 @@ fn gamma_with_rule(op: &'static str, a: Tensor, x: Tensor, upper: bool) -> Tenso
     };
     let rule = move |(a, x): (Tensor, Tensor), (ta, tx): (Tensor, Tensor)| {
         let by_a = partial(|a| incomplete_gamma(a, x, upper, eps, DERIVATIVE_TERMS), a);
+        // At 0, which denormal numbers count as in compiled code, and at infinity.
+        let by_a = where_(x.log().is_inf(), zeros_like(a), by_a);
+        let by_a = where_(a.gt(0.0) & x.ge(0.0), by_a, full_like(a, f64::NAN));
         let density = ((a - 1.0) * x.log() - x - a.lgamma()).exp();
         let by_x = if upper { -density } else { density };
         (value((a, x)), by_a * ta + by_x * tx)
@@ -277,7 +280,12 @@ pub fn zeta(x: Tensor, q: Tensor) -> Tensor {
             term = term * (s + next) * (s + (next + 1.0)) / w.square();
         }
         let pole = x.eq(1.0) | (q.le(0.0) & q.eq(q.floor()));
-        let outside = where_(pole & x.ge(1.0), full_like(x, f64::INFINITY), full_like(x, f64::NAN));
+        let (one, pole) = (x.eq(1.0), pole & x.ge(1.0));
+        // NaN has derivatives that are NaN, and the pole at 1 an infinite one, there and nowhere else.
+        let undefined = where_(good | pole, zeros_like(x), x + q) * f64::NAN;
+        let at_one = 1.0 / where_(one, x - 1.0, ones_like(x));
+        let outside = where_(pole, full_like(x, f64::INFINITY), undefined);
+        let outside = where_(one, at_one, outside);
         where_(good, sum, outside)
     })
 }

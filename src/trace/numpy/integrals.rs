@@ -81,7 +81,7 @@ pub fn expi(x: Tensor) -> Tensor {
     let _scope = function("expi");
     at_line(Location::caller(), || {
         let _ = epsilon("expi", x);
-        let rule = |x: Tensor, t: Tensor| (principal_value(x), t * x.exp() / x);
+        let rule = |x: Tensor, t: Tensor| (principal_value(x), t * (x.exp() / x));
         custom_jvp(principal_value, rule)(x)
     })
 }

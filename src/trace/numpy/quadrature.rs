@@ -1,6 +1,6 @@
 //! Functions that are integrals: sine and cosine integrals, Fresnel integrals, Owen's T function.
 
-use std::f64::consts::{FRAC_PI_2, PI};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_PI_2, PI};
 use std::panic::Location;
 
 use super::incomplete::epsilon;
@@ -138,23 +138,35 @@ pub fn owens_t(h: Tensor, a: Tensor) -> Tensor {
     let _scope = function("owens_t");
     at_line(Location::caller(), || {
         let _ = epsilon("owens_t", h);
-        let (h, a) = broadcast_pair("owens_t", h, a);
-        let size = a.abs();
-        let beyond = size.gt(1.0);
-        // With the sign of `a`, of which the inner integral is an odd function.
-        let slope = where_(beyond, 1.0 / where_(beyond, a, ones_like(a)), a);
-        let height = where_(beyond, h * size, h);
-        // The integral from 0 to `slope`, for slopes up to 1.
-        let half = height.square() * -0.5;
-        let inner = integral(32, h, |t| {
-            let y = (slope * t).square() + 1.0;
-            (half * y).exp() / y
-        });
-        let inner = inner * slope / (2.0 * PI);
-        // T(h, a) = (Phi(h) + Phi(ah)) / 2 - Phi(h) Phi(ah) - T(ah, 1 / a), for h of 0 and more.
-        let [p, q] = [h, h * size].map(|y| super::probability::ndtr(-y.abs()));
-        let outer = (p + q) * 0.5 - p * q;
-        let outer = where_(a.lt(0.0), -outer, outer) - inner;
-        where_(beyond, outer, inner)
+        let rule = |(h, a): (Tensor, Tensor), (th, ta): (Tensor, Tensor)| {
+            let zero = (h.eq(0.0) & !a.is_nan()) | (a.eq(0.0) & !h.is_nan());
+            let product = where_(zero, zeros_like(h), h * a);
+            let density = (h.square() * -0.5).exp() / (8.0 * PI).sqrt();
+            let by_h = -density * (product * FRAC_1_SQRT_2).erf();
+            let both = (h.square() + product.square()) * -0.5;
+            let by_a = both.exp() / ((a.square() + 1.0) * (2.0 * PI));
+            (t_integral((h, a)), th * by_h + ta * by_a)
+        };
+        custom_jvp(t_integral, rule)(broadcast_pair("owens_t", h, a))
     })
+}
+
+fn t_integral((h, a): (Tensor, Tensor)) -> Tensor {
+    let size = a.abs();
+    let beyond = size.gt(1.0);
+    // With the sign of `a`, of which the inner integral is an odd function.
+    let slope = where_(beyond, 1.0 / where_(beyond, a, ones_like(a)), a);
+    let height = where_(beyond, h * size, h);
+    // The integral from 0 to `slope`, for slopes up to 1.
+    let half = height.square() * -0.5;
+    let inner = integral(32, h, |t| {
+        let y = (slope * t).square() + 1.0;
+        (half * y).exp() / y
+    });
+    let inner = inner * slope / (2.0 * PI);
+    // T(h, a) = (Phi(h) + Phi(ah)) / 2 - Phi(h) Phi(ah) - T(ah, 1 / a), for h of 0 and more.
+    let [p, q] = [h, h * size].map(|y| super::probability::ndtr(-y.abs()));
+    let outer = (p + q) * 0.5 - p * q;
+    let outer = where_(a.lt(0.0), -outer, outer) - inner;
+    where_(beyond, outer, inner)
 }

@@ -118,7 +118,10 @@ pub fn multigammaln(a: Tensor, d: usize) -> Tensor {
 #[track_caller]
 pub fn i0(x: Tensor) -> Tensor {
     let _scope = function("i0");
-    x.abs().exp() * x.bessel_i0e()
+    at_line(Location::caller(), || {
+        let value = |x: Tensor| x.abs().exp() * x.bessel_i0e();
+        custom_jvp(value, move |x: Tensor, t: Tensor| (value(x), t * i1(x)))(x)
+    })
 }
 
 /// `jax.scipy.special.i1`: the modified Bessel function of the first kind of order 1.
