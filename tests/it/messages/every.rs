@@ -164,6 +164,7 @@ const METHODS: &[Function] = methods![
     partition(1, 0),
     percentile(50.0, 0),
     population_count,
+    pow(2.0),
     powi(2),
     prod(0),
     prod_keepdims(0),
