@@ -49,7 +49,6 @@ fn scalars_of_f64_parameters_are_f64() {
         "injected" inject_hyperparams(|rate: Tensor| adam(rate), Hyperparam::from(0.003)),
         "injected_schedule"
             inject_hyperparams(|rate: Tensor| sgd(rate), Hyperparam::from(warmup())),
-        "adafactor" adafactor(RATE),
         "ema" chain((ema(0.9), scale(-RATE))),
         "amsgrad" amsgrad(linear_schedule(RATE, 1e-3, 30)),
     }
