@@ -74,7 +74,12 @@ fn check(entry: &Entry, flags: &[(&str, &str)]) -> Result<(), String> {
 
 fn is_in(range: Range, value: &str) -> bool {
     match range {
-        Range::Int(least, most) => value.parse().is_ok_and(|n: u64| (least..=most).contains(&n)),
+        Range::Int(least, most) => {
+            let whole =
+                value.parse::<f64>().ok().filter(|x| value.contains('e') && x.fract() == 0.0);
+            let number = value.parse().ok().or(whole.map(|x| x as u64));
+            number.is_some_and(|n: u64| (least..=most).contains(&n))
+        }
         Range::Float(least, most) => value.parse().is_ok_and(|x: f64| (least..=most).contains(&x)),
     }
 }

@@ -12,6 +12,15 @@ fn errors(op: &str, predictions: Tensor, targets: impl Operand) -> Tensor {
     predictions - targets
 }
 
+/// Returns `predictions - targets` of predictions and targets that have one shape, or of a number.
+#[track_caller]
+fn errors_of_one_shape(op: &str, predictions: Tensor, targets: impl Operand) -> Tensor {
+    ensure_floats(op, ["predictions"], [predictions]);
+    let targets = targets.to_tensor(&predictions.ty());
+    ensure_same_shape(op, ["predictions", "targets"], [predictions, targets]);
+    predictions - targets
+}
+
 /// Computes `(predictions - targets)^2` for each element: `optax.squared_error`.
 ///
 /// `targets` is a number, or a tensor of the same shape.
@@ -21,10 +30,7 @@ fn errors(op: &str, predictions: Tensor, targets: impl Operand) -> Tensor {
 #[track_caller]
 pub fn squared_error(predictions: Tensor, targets: impl Operand) -> Tensor {
     let _scope = function("squared_error");
-    ensure_floats("squared_error", ["predictions"], [predictions]);
-    let targets = targets.to_tensor(&predictions.ty());
-    ensure_same_shape("squared_error", ["predictions", "targets"], [predictions, targets]);
-    (predictions - targets).square()
+    errors_of_one_shape("squared_error", predictions, targets).square()
 }
 
 /// Computes `(predictions - targets)^2 / 2` for each element: `optax.l2_loss`.
@@ -34,7 +40,7 @@ pub fn squared_error(predictions: Tensor, targets: impl Operand) -> Tensor {
 #[track_caller]
 pub fn l2_loss(predictions: Tensor, targets: impl Operand) -> Tensor {
     let _scope = function("l2_loss");
-    let error = errors("l2_loss", predictions, targets);
+    let error = errors_of_one_shape("l2_loss", predictions, targets);
     // The half first: twice an error may overflow in the derivative.
     (0.5 * error) * error
 }

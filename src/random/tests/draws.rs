@@ -122,7 +122,7 @@ fn draws_made_of_normal_ones_are_those_of_jax_but_for_a_few_bits() {
 #[test]
 fn draws_made_of_powers_are_those_of_jax_but_for_last_bits() {
     let all = differences(BY_PROCESSOR);
-    assert!(all.iter().all(|(_, found)| found.largest <= 1e-6), "{all:#?}");
+    assert!(all.iter().all(|(_, found)| found.largest <= 4e-6), "{all:#?}");
 }
 
 #[test]
