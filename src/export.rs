@@ -176,7 +176,7 @@ impl Exported {
 
     /// The function, whose author is trusted like that of code: it is compiled in this process.
     /// Otherwise a function from a file is compiled by a process of its own at first, which takes
-    /// about a second longer, because a damaged module can end the compiler's process.
+    /// about 0.2 seconds longer, because a damaged module can end the compiler's process.
     pub fn trusted(mut self) -> Exported {
         self.trusted = true;
         self
