@@ -324,7 +324,9 @@ impl Tensor {
                 let divisor = where_(done, ones_like(b), b);
                 (where_(done, a, b), where_(done, b, a % divisor))
             };
-            while_loop(|(_, b): (Tensor, Tensor)| b.ne(0).any(..), step, (size(x), size(y))).0
+            let start = (size(x), size(y));
+            // The least integer has no absolute value; what it leaves may be negative.
+            size(while_loop(|(_, b): (Tensor, Tensor)| b.ne(0).any(..), step, start).0)
         })
     }
 
