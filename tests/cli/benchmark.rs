@@ -327,7 +327,8 @@ fn flags_that_do_not_fit_together_are_refused() {
         ("benchmark --queue q --results r --algos ppo", "--queue"),
         ("benchmark --write-docs x --results r", "--write-docs"),
         ("benchmark --write-docs x --idle", "--idle"),
-        ("benchmark --algos ppo --env-ids CartPole-v1 --pool", "--compare"),
+        ("benchmark --algos ppo --env-ids CartPole-v1 --pool", "--pool"),
+        ("benchmark --queue q --results r --newest", "--newest"),
         ("benchmark --algos ppo --env-ids CartPole-v1 --slurm s --results r", "--slurm"),
         ("benchmark --queue q --slurm s --results r", "--slurm"),
     ] {

@@ -81,10 +81,12 @@ pub struct Settings {
           conflicts_with_all = ["env_ids", "queue", "results", "resume", "slurm", "write_docs", "flags"])]
     compare: Vec<PathBuf>,
     /// Compare sets in which settings, lengths or seeds of the runs are mixed, and stopped runs
-    #[arg(long, default_value_t = false, requires = "compare")]
+    #[arg(long, default_value_t = false, requires = "compare",
+          conflicts_with_all = ["env_ids", "queue", "write_docs"])]
     pool: bool,
     /// Compare the newest of the runs with the same settings and seed
-    #[arg(long, default_value_t = false, requires = "compare", conflicts_with = "pool")]
+    #[arg(long, default_value_t = false, requires = "compare",
+          conflicts_with_all = ["pool", "env_ids", "queue", "write_docs"])]
     newest: bool,
     /// Flags for every run, after `--`
     #[arg(last = true)]
