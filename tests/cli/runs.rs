@@ -226,10 +226,10 @@ fn an_ffmpeg_that_fails_does_not_end_training() {
     let mut command = ppo(runs.path(), "--capture-video --save-model");
     command.env("PODRACER_FFMPEG", "false");
     let (status, _, err) = run(command);
-    assert!(err.contains("--capture-video: ffmpeg cannot write "), "{err}");
+    // The videos of training and of the evaluation are missing, the model is there.
+    assert_eq!(err.matches("--capture-video: ffmpeg cannot write ").count(), 2, "{err}");
     assert!(err.contains("PODRACER_FFMPEG=off writes GIFs"), "{err}");
-    // The videos of the evaluation are missing, the model is there.
-    assert_eq!(status, 1, "{err}");
+    assert_eq!(status, 0, "{err}");
     assert!(run_dir(runs.path()).join("ppo.safetensors").exists(), "{err}");
 }
 
