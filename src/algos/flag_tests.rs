@@ -75,8 +75,8 @@ fn check(entry: &Entry, flags: &[(&str, &str)]) -> Result<(), String> {
 fn is_in(range: Range, value: &str) -> bool {
     match range {
         Range::Int(least, most) => {
-            let whole =
-                value.parse::<f64>().ok().filter(|x| value.contains('e') && x.fract() == 0.0);
+            // As in Python, `1e12` and `-0` are whole numbers.
+            let whole = value.parse().ok().filter(|x: &f64| x.fract() == 0.0 && *x >= 0.0);
             let number = value.parse().ok().or(whole.map(|x| x as u64));
             number.is_some_and(|n: u64| (least..=most).contains(&n))
         }
