@@ -6,7 +6,7 @@
 //! looked at only then; the executable that it sends is loaded here.
 //!
 //! The child is this program itself, started anew under the name [`NAME`]. A function in the table of
-//! those that run before `main` ([`begin`]) recognizes the name, compiles, and leaves: `main` is never
+//! those that run before `main` (`begin`) recognizes the name, compiles, and leaves: `main` is never
 //! reached. A program whose executable file does not contain this library, because it loaded it as
 //! part of a shared library, has no such child, and gets an error instead.
 
