@@ -1,5 +1,5 @@
 //! Every algorithm: a run that is resumed from its first checkpoint logs what an uninterrupted one does,
-//! bit for bit, and saves its model; and what is told of checkpoints from which a run cannot go on.
+//! bit for bit, and saves its model. Checkpoints that a run cannot be resumed from are refused.
 //! `resume_ppo` kills a run at some moment.
 
 use std::fs;

@@ -6,7 +6,7 @@ use podracer::{Array, DType, Mode, Tensor, grad, jit, switch};
 const INTEGERS: [DType; 8] =
     [DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64];
 
-/// What every mode gives for `f` of `x`.
+/// Returns the results of `f` of `x` in every mode.
 fn each_mode(f: impl Fn(Tensor) -> Tensor, x: Array, check: impl Fn(Mode, Vec<f64>)) {
     for mode in [Mode::Interpret, Mode::Eager, Mode::Jit] {
         let found = jit(&f).with_mode(mode).call(x.clone()).unwrap();

@@ -193,7 +193,7 @@ fn train(
 }
 
 /// Reads the lines of a stream to its end in a thread, so that the process never waits for a reader.
-/// Those that `progress` takes are left out.
+/// Leaves out the lines that `progress` takes.
 fn collect(
     stream: Option<impl Read + Send + 'static>,
     progress: Option<RunProgress>,
