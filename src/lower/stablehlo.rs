@@ -60,9 +60,10 @@ pub(crate) fn semantics_flags(platform: Platform) -> CompileFlags {
     }
 }
 
-/// Compiler flags for a Program: those of its meaning, and those that make it fast.
+/// Compiler flags for a Program: those of its meaning, and those that make it fast. `XLA_FLAGS` decides of the
+/// latter where it names them.
 pub fn compile_flags(platform: Platform, program: &Program) -> CompileFlags {
-    let mut flags = semantics_flags(platform);
+    let mut flags = CompileFlags::new();
     // Waking another thread costs more than a small product.
     if platform == Platform::Cpu && !benefits_from_threads(program) {
         flags.push(("xla_cpu_multi_thread_eigen", OptionValue::Bool(false)));
@@ -72,6 +73,9 @@ pub fn compile_flags(platform: Platform, program: &Program) -> CompileFlags {
     if platform == Platform::Cpu && is_convolutional_step(program) {
         flags.push(("xla_backend_optimization_level", OptionValue::Int(2)));
     }
+    let chosen = std::env::var("XLA_FLAGS").unwrap_or_default();
+    flags.retain(|(name, _)| !chosen.contains(name));
+    flags.extend(semantics_flags(platform));
     flags
 }
 

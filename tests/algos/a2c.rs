@@ -9,7 +9,7 @@ use podracer::rl::Algorithm;
 use podracer::trace::ops::{constant, stack};
 
 use super::fixture::{expect, floats, ints, mlp, wave};
-use super::{message, same_twice, scalars};
+use super::message;
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());
@@ -48,24 +48,6 @@ fn the_loss_is_that_of_numpy() {
         let (loss, [policy, value, entropy]) = a2c_loss(&agent, &batch, &args);
         vec![stack(&[loss, policy, value, entropy], 0) + constant(0.0f32)]
     });
-}
-
-#[test]
-fn one_seed_gives_one_run() {
-    let runs = tempfile::tempdir().unwrap();
-    let run = |seed: &str| {
-        let flags = ["--save-model", "--eval-episodes=2", "--seed", seed];
-        train(&args(runs.path(), &flags)).unwrap()
-    };
-    same_twice(|| run("3"));
-    let summary = run("4");
-    assert_eq!(summary.global_step, 240);
-    let logged = scalars(&summary.run_dir);
-    for tag in ["losses/value_loss", "losses/policy_loss", "losses/entropy"] {
-        assert!(logged.keys().any(|(name, _)| name == tag), "{tag}");
-    }
-    let evaluated = logged.keys().filter(|(tag, _)| tag == "eval/episodic_return").count();
-    assert_eq!(evaluated, 2);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use podracer::algos::{dpo_anakin, dqn_anakin, ppo_anakin, ppo_anakin_gru};
+use podracer::algos::{dqn_anakin, ppo_anakin, ppo_anakin_gru};
 use podracer::rl::{Algorithm, Summary, checkpoint};
 
 use super::cases::model;
@@ -42,51 +42,39 @@ fn steps(summary: &Summary, tag: &str) -> Vec<u64> {
     logged.keys().filter(|(name, _)| name == tag).map(|(_, step)| *step).collect()
 }
 
-/// Three updates in calls of two are resumed to six: again a call of two and one of one.
-fn resumes_to_a_larger_total<A: Algorithm>(small: &[&str], tag: &str) {
-    for seeds in [1u64, 3] {
-        let runs = tempfile::tempdir().unwrap();
-        let seed_flag = format!("--num-seeds={seeds}");
-        let more = ["--updates-per-call=2", "--checkpoint-frequency=32", "--total-timesteps=96"];
-        let mut summary = train::<A>(runs.path(), &[small, &more, &[&seed_flag]]);
-        // No update fits into the last 8 timesteps.
-        for total in [96, 192, 200] {
-            if total > 96 {
-                let run = format!("--resume={}", summary.run_dir);
-                let total = format!("--total-timesteps={total}");
-                summary = train::<A>(runs.path(), &[&[&run, &total]]);
-            }
-            let expected: Vec<u64> = (1..=total / 32).map(|update| update * 32).collect();
-            assert_eq!(steps(&summary, tag), expected, "{} of {seeds} seeds", A::NAME);
-            assert_eq!(summary.global_step, total / 32 * 32 * seeds);
+/// Three updates in calls of two are resumed to six: again a call of two and one of one. The training loop is
+/// the same for all algorithms.
+fn resumes_to_a_larger_total<A: Algorithm>(small: &[&str], seeds: u64, tag: &str) {
+    let runs = tempfile::tempdir().unwrap();
+    let seed_flag = format!("--num-seeds={seeds}");
+    let more = ["--updates-per-call=2", "--checkpoint-frequency=32", "--total-timesteps=96"];
+    let mut summary = train::<A>(runs.path(), &[small, &more, &[&seed_flag]]);
+    // No update fits into the last 8 timesteps.
+    for total in [96, 192, 200] {
+        if total > 96 {
+            let run = format!("--resume={}", summary.run_dir);
+            let total = format!("--total-timesteps={total}");
+            summary = train::<A>(runs.path(), &[&[&run, &total]]);
         }
-        let saved = checkpoint::load(Path::new(&summary.run_dir).join("checkpoint.safetensors"));
-        let saved = saved.unwrap();
-        let counts = saved.entries().find(|entry| entry.name.ends_with("num_updates")).unwrap();
-        let counts: Vec<i32> =
-            counts.data.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
-        assert_eq!(counts, vec![6; seeds as usize]);
+        let expected: Vec<u64> = (1..=total / 32).map(|update| update * 32).collect();
+        assert_eq!(steps(&summary, tag), expected, "{} of {seeds} seeds", A::NAME);
+        assert_eq!(summary.global_step, total / 32 * 32 * seeds);
     }
+    let saved = checkpoint::load(Path::new(&summary.run_dir).join("checkpoint.safetensors"));
+    let saved = saved.unwrap();
+    let counts = saved.entries().find(|entry| entry.name.ends_with("num_updates")).unwrap();
+    let counts: Vec<i32> = counts.data.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect();
+    assert_eq!(counts, vec![6; seeds as usize]);
 }
 
 #[test]
-fn ppo_resumes_to_a_larger_total() {
-    resumes_to_a_larger_total::<ppo_anakin::Args>(ROLLOUTS, "losses/value_loss");
-}
-
-#[test]
-fn ppo_gru_resumes_to_a_larger_total() {
-    resumes_to_a_larger_total::<ppo_anakin_gru::Args>(ROLLOUTS, "losses/value_loss");
-}
-
-#[test]
-fn dpo_resumes_to_a_larger_total() {
-    resumes_to_a_larger_total::<dpo_anakin::Args>(ROLLOUTS, "losses/value_loss");
+fn three_agents_of_ppo_resume_to_a_larger_total() {
+    resumes_to_a_larger_total::<ppo_anakin::Args>(ROLLOUTS, 3, "losses/value_loss");
 }
 
 #[test]
 fn dqn_resumes_to_a_larger_total() {
-    resumes_to_a_larger_total::<dqn_anakin::Args>(REPLAY, "losses/td_loss");
+    resumes_to_a_larger_total::<dqn_anakin::Args>(REPLAY, 1, "losses/td_loss");
 }
 
 /// Writes an environment of JAX: the names of the leaves of its state, and the equations of `reset` and
@@ -171,13 +159,11 @@ fn keeps_integers<A: Algorithm>(small: &[&str], programs: [&str; 2]) {
 #[test]
 fn states_of_i32_are_exact() {
     keeps_integers::<ppo_anakin::Args>(ROLLOUTS, I32_COUNTER);
-    keeps_integers::<ppo_anakin_gru::Args>(ROLLOUTS, I32_COUNTER);
     keeps_integers::<dqn_anakin::Args>(REPLAY, I32_COUNTER);
 }
 
 #[test]
 fn states_of_u32_are_exact() {
-    keeps_integers::<ppo_anakin::Args>(ROLLOUTS, U32_COUNTER);
     let batched = ["--num-seeds=2", "--seed-axis=vmap"];
     keeps_integers::<ppo_anakin::Args>(&[ROLLOUTS, &batched].concat(), U32_COUNTER);
 }
@@ -260,6 +246,5 @@ fn a_diverged_agent_does_not_end_the_others() {
     let layer = "$.train_state.agent.actor[0].w";
     let rollouts = ["--num-steps=16", "--num-minibatches=1", "--update-epochs=1"];
     others_survive_a_divergence::<ppo_anakin::Args>(&rollouts, layer);
-    others_survive_a_divergence::<ppo_anakin_gru::Args>(&rollouts, layer);
     others_survive_a_divergence::<dqn_anakin::Args>(REPLAY, "$.q.layers.layers[0].w");
 }

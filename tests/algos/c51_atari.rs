@@ -6,7 +6,7 @@ use podracer::rl::frames::SampledBatch;
 use podracer::{Array, Tensor, interpret, value_and_grad};
 
 use super::c51::support;
-use super::cases::{Case, one_seed_gives_one_run, refused};
+use super::cases::{Case, refused};
 use super::dqn_atari::{sampled_batch, trunk};
 
 const SMALL: &[&str] = &[
@@ -57,12 +57,6 @@ fn td_loss_equals_jax() {
     case.close("loss", &metrics.loss);
     case.close("q_values", &metrics.q_values);
     case.close("grad_w", &grads.head.w);
-}
-
-#[test]
-fn runs_of_one_seed_are_identical() {
-    let tags = one_seed_gives_one_run::<Args>(SMALL);
-    assert!(tags.contains(&"losses/loss".to_string()), "{tags:?}");
 }
 
 #[test]

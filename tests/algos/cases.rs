@@ -7,8 +7,6 @@ use podracer::rl::{Algorithm, Summary, checkpoint};
 use podracer::{Array, Error};
 use serde_json::Value;
 
-use super::scalars;
-
 /// One case of `tests/fixtures/algos/values.json`.
 pub struct Case {
     name: &'static str,
@@ -81,26 +79,6 @@ pub fn model(summary: &Summary) -> Vec<(String, Vec<u8>)> {
     let types: Vec<_> = saved.entries().map(|e| (e.name.to_string(), e.ty.clone())).collect();
     let bytes = saved.expect(&types).unwrap();
     types.iter().zip(bytes).map(|((name, _), bytes)| (name.clone(), bytes.to_vec())).collect()
-}
-
-/// Two runs of a seed leave the same model and the same events; another seed does not. Gives the
-/// tags that were logged.
-pub fn one_seed_gives_one_run<A: Algorithm>(small: &[&str]) -> Vec<String> {
-    let runs = tempfile::tempdir().unwrap();
-    let run = |seed: &str| {
-        let more = ["--seed", seed, "--save-model", "--eval-episodes", "1"];
-        let args: A = args(runs.path(), small, &more);
-        let summary = args.train().unwrap();
-        (model(&summary), scalars(&summary.run_dir))
-    };
-    let (first, again, other) = (run("3"), run("3"), run("4"));
-    assert!(first.0 == again.0, "the models differ");
-    assert_eq!(first.1, again.1);
-    assert!(first.0 != other.0, "another seed gives the same model");
-    assert!(first.1.values().flatten().all(|x| x.is_finite()), "{:?}", first.1);
-    let mut tags: Vec<String> = first.1.into_keys().map(|(tag, _)| tag).collect();
-    tags.dedup();
-    tags
 }
 
 /// What is told of settings that cannot be; nothing of a run is left behind.

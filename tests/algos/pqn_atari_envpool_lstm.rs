@@ -4,7 +4,7 @@
 use podracer::algos::pqn_atari_envpool_lstm::Args;
 use podracer::rl::Algorithm;
 
-use super::cases::{args, model, one_seed_gives_one_run, refused};
+use super::cases::{args, model, refused};
 
 const SMALL: &[&str] = &[
     "--env-id=CartPolePositions-v0",
@@ -13,15 +13,6 @@ const SMALL: &[&str] = &[
     "--num-steps=32",
     "--num-minibatches=2",
 ];
-
-#[test]
-fn runs_of_one_seed_are_identical() {
-    let tags = one_seed_gives_one_run::<Args>(SMALL);
-    let wanted = ["charts/episodic_return", "charts/avg_episodic_return", "eval/episodic_return"];
-    for tag in wanted.into_iter().chain(["losses/td_loss", "losses/q_values"]) {
-        assert!(tags.iter().any(|t| t == tag), "{tags:?}");
-    }
-}
 
 #[test]
 fn boards_and_single_frames_have_their_networks() {
