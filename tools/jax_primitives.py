@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 from jax import numpy as jnp
 
+from jax_refused import advice
 from jax_to_podracer import FLOATS, Unsupported, is_key, list_text, physical, shape_text
 
 RULES = {}
@@ -401,6 +402,16 @@ def reduce(t, eqn, xs):
     if xs[0].dtype == "bool":
         name = {"reduce_max": "reduce_or", "reduce_min": "reduce_and"}.get(name, name)
     return t.one(f"{name}[axes={list_text(sorted(axes))}]", xs, *out(eqn)) if axes else xs
+
+
+@rule("psum", "pmax", "pmin")
+def reduce_over_batch(t, eqn, xs):
+    """Along axes of a vmap, which have become axes of the operands."""
+    name, axes = eqn.primitive.name, eqn.params["axes"]
+    if eqn.params["axis_index_groups"] is not None or not all(isinstance(axis, int) for axis in axes):
+        raise Unsupported(f"the primitive {name} is not supported{advice('all_gather')}")
+    name = f"reduce_{name[1:]}[axes={list_text(sorted(axes))}]"
+    return [t.one(name, [x], *out(eqn, i)) for i, x in enumerate(xs)]
 
 
 @expansion("reduce_xor")
