@@ -8,6 +8,8 @@
 //! A message may repeat a text from elsewhere: the name of a file, an exception of an environment, a
 //! line of a child process. Its control characters are escaped, since a terminal would obey them.
 
+pub mod child;
+
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, Write};

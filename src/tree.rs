@@ -618,12 +618,8 @@ pub fn rebuild<T: Leaf, U: Leaf, M: Tree<T>>(
 /// # Panics
 /// If there are fewer leaves than in `template`.
 pub fn replace<T: Leaf, M: Tree<T>>(template: &M, leaves: impl IntoIterator<Item = T>) -> M {
-    let mut leaves = leaves.into_iter();
     // Through another leaf type: only from there does the type system know that the result is `M`.
-    let places: M::With<bool> = template.map_leaves_ref(&Path::ROOT, &mut |_, _| true);
-    places.map_leaves(&Path::ROOT, &mut |_, _| {
-        leaves.next().expect("as many leaves as the structure has places")
-    })
+    rebuild::<bool, T, M::With<bool>>(&broadcast(true, template), leaves)
 }
 
 /// A hash of the structure: equal for trees that differ in nothing but their leaves.

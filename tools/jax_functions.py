@@ -10,30 +10,9 @@ from jax import lax
 from jax import numpy as jnp
 from jax.extend import core
 
-from jax_primitives import apply_of, expansion, in_total_order, out, rule, rule_bodies
-from jax_to_podracer import Unsupported, physical
-
-
-def own_derivative(t, eqn, xs, f):
-    """The results of `f`, with the derivative that JAX has for the primitive."""
-    if not t.derivatives:
-        return t.expand(f, xs)
-    float0 = jax.dtypes.float0
-
-    def tangent_of(x, given):
-        return given if jnp.issubdtype(x.dtype, jnp.inexact) else np.zeros(x.shape, float0)
-
-    def rule(*args):
-        half = len(args) // 2
-        given = tuple(tangent_of(*pair) for pair in zip(args[:half], args[half:]))
-        results, tangents = jax.jvp(apply_of(eqn), args[:half], given)
-        tangents = [jnp.zeros_like(y) if ty.dtype == float0 else ty for y, ty in zip(results, tangents)]
-        return [*results, *tangents]
-
-    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
-    call, jvp = jax.make_jaxpr(f)(*avals), jax.make_jaxpr(rule)(*avals, *avals)
-    types = [out(eqn, i) for i in range(len(eqn.outvars))]
-    return t.emit("custom_jvp[consts=0]", xs, types, rule_bodies(t, {"call": call, "jvp": jvp}))
+from jax_control import lowered_function, own_derivative
+from jax_primitives import expansion, in_total_order, rule
+from jax_to_podracer import Unsupported
 
 
 # ---- Elementwise -----------------------------------------------------------------------------------
@@ -74,26 +53,47 @@ def clz(x):
     return (jnp.asarray(width, bits.dtype) - bits_set(bits)).astype(x.dtype)
 
 
-def jax_special(name):
-    """JAX's own implementation of this name by other primitives."""
-
-    def implementation(*xs, **_):
-        from jax._src.lax import special
-
-        return getattr(special, name)(*xs, dtype=xs[0].dtype)
-
-    return implementation
-
-
-@rule("igamma", "igammac")
-def incomplete(t, eqn, xs):
-    return own_derivative(t, eqn, xs, jax_special(f"{eqn.primitive.name}_impl"))
+@expansion("mulhi")
+def mulhi(x, y):
+    """By products of halves."""
+    width = 8 * x.dtype.itemsize // 2
+    (a, b), (c, d) = [(z >> width, z & (2**width - 1)) for z in map(as_unsigned, (x, y))]
+    middle = (b * d >> width) + (a * d & (2**width - 1)) + b * c
+    high = a * c + (a * d >> width) + (middle >> width)
+    # Of negative numbers the unsigned ones are larger by 2^bits.
+    if jnp.issubdtype(x.dtype, jnp.signedinteger):
+        high = high - jnp.where(x < 0, as_unsigned(y), 0) - jnp.where(y < 0, as_unsigned(x), 0)
+    return lax.bitcast_convert_type(high, x.dtype)
 
 
-@rule("igamma_grad_a", "regularized_incomplete_beta")
-def without_derivative(t, eqn, xs):
-    """Of functions that have no derivative in JAX, or not by all operands."""
-    return t.expand(jax_special(f"{eqn.primitive.name}_impl"), xs)
+@rule("reduce_precision")
+def reduce_precision(t, eqn, xs):
+    kept = {"f32": (8, 23), "f64": (11, 52), "f16": (5, 10), "bf16": (8, 7)}[xs[0].dtype]
+    exponent, mantissa = eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
+    if exponent >= kept[0] and mantissa >= kept[1]:
+        return xs
+
+    def rounded(x):
+        bits, dropped = as_unsigned(x), max(kept[1] - mantissa, 0)
+        one = jnp.asarray(1, bits.dtype)
+        # To the nearest, of two the one whose last bit is 0.
+        if dropped:
+            odd = (bits >> dropped) & one
+            bits = (bits + odd + ((one << (dropped - 1)) - 1)) & ~((one << dropped) - 1)
+        y = lax.bitcast_convert_type(bits, x.dtype)
+        if exponent < kept[0]:
+            largest = 2 ** (exponent - 1) - 1
+            size = jnp.abs(y)
+            y = jnp.where(size >= jnp.asarray(2.0 ** (largest + 1), x.dtype), jnp.sign(y) * jnp.inf, y)
+            y = jnp.where(size < jnp.asarray(2.0 ** (1 - largest), x.dtype), y * 0, y)
+        return jnp.where(jnp.isnan(x) | jnp.isinf(x), x, y).astype(x.dtype)
+
+    return t.expand(rounded, xs)
+
+
+@rule("regularized_incomplete_beta")
+def regularized_incomplete_beta(t, eqn, xs):
+    return own_derivative(t, eqn, xs, lowered_function(eqn.primitive), fixed=2)
 
 
 # B(2k) / (2k)!, from k = 1.
@@ -150,7 +150,7 @@ def windows(xs, inits, combine, p):
     """Reductions of windows, along one axis after the other."""
     config = [(low, high, base - 1) for (low, high), base in zip(p["padding"], p["base_dilation"])]
     xs = [lax.pad(x, init, config) for x, init in zip(xs, inits)]
-    for axis in range(xs[0].ndim):
+    for axis in reversed(range(xs[0].ndim)):
         size, stride = p["window_dimensions"][axis], p["window_strides"][axis]
         step = p["window_dilation"][axis]
         last = xs[0].shape[axis] - (size - 1) * step
@@ -187,63 +187,68 @@ expansion("reduce_window_max")(window_rule(lax.max, extreme(-1)))
 expansion("reduce_window_min")(window_rule(lax.min, extreme(1)))
 
 
-@expansion("reduce_window")
-def reduce_window(*args, jaxpr, consts, **p):
-    half = len(args) // 2
-    scalar = core.jaxpr_as_fun(core.ClosedJaxpr(jaxpr, consts))
+def elementwise(closed):
+    """A jaxpr of scalars, two of each kind, as a function of lists of arrays."""
+    scalar = core.jaxpr_as_fun(closed)
 
     def combine(xs, ys):
         flat = jax.vmap(lambda *pair: scalar(*pair))(*(x.reshape(-1) for x in (*xs, *ys)))
         return [y.reshape(x.shape) for x, y in zip(xs, flat)]
 
-    return windows(list(args[:half]), list(args[half:]), combine, p)
+    return combine
 
 
-# ---- Systems of equations and draws ----------------------------------------------------------------
+@expansion("reduce_window")
+def reduce_window(*args, jaxpr, consts, **p):
+    half = len(args) // 2
+    return windows(list(args[:half]), list(args[half:]), elementwise(core.ClosedJaxpr(jaxpr, consts)), p)
+
+
+@expansion("reduce")
+def reduce(*args, jaxpr, dimensions, **_):
+    """By halves, as for an associative function."""
+    half, combine = len(args) // 2, elementwise(jaxpr)
+    kept = [axis for axis in range(args[0].ndim) if axis not in dimensions]
+    shape = [args[0].shape[axis] for axis in kept]
+    results = [jnp.broadcast_to(init, shape) for init in args[half:]]
+    rest = [lax.transpose(x, [*dimensions, *kept]).reshape(-1, *shape) for x in args[:half]]
+    while size := rest[0].shape[0]:
+        if size % 2:
+            results = combine(results, [x[-1] for x in rest])
+        if size == 1:
+            break
+        rest = combine([x[:size // 2] for x in rest], [x[size // 2:size - size % 2] for x in rest])
+    return results
+
+
+@expansion("select_and_scatter")
+def select_and_scatter(operand, source, init, *, select_jaxpr, select_consts, scatter_jaxpr,
+                       scatter_consts, window_dimensions, window_strides, padding):
+    """The transpose of what takes the selected element of each window."""
+    if [str(eqn.primitive) for eqn in scatter_jaxpr.eqns] != ["add"]:
+        raise Unsupported("select_and_scatter with another function than a sum is not supported")
+    select = elementwise(core.ClosedJaxpr(select_jaxpr, select_consts))
+    ones = [1] * operand.ndim
+    p = {"window_dimensions": window_dimensions, "window_strides": window_strides, "padding": padding,
+         "base_dilation": ones, "window_dilation": ones}
+
+    def chosen(xs, ys):
+        # Elements of the padding are never selected.
+        first = xs[1] & (~ys[1] | select([xs[0]], [ys[0]])[0])
+        return [jnp.where(first, x, y) for x, y in zip(xs, ys)]
+
+    numbers = jnp.arange(operand.size, dtype=jnp.int32).reshape(operand.shape)
+    inside = jnp.ones(operand.shape, bool)
+    zeros = [jnp.zeros((), x.dtype) for x in (operand, inside, numbers)]
+    _, inside, at = windows([operand, inside, numbers], zeros, chosen, p)
+    flat = jnp.full(operand.size, init)
+    return flat.at[at.reshape(-1)].add(jnp.where(inside, source, 0).reshape(-1)).reshape(operand.shape)
+
+
+# ---- Draws -----------------------------------------------------------------------------------------
 
 
 def batched(rank, f):
     for _ in range(rank):
         f = jax.vmap(f)
     return f
-
-
-@rule("lu")
-def lu(t, eqn, xs):
-    from jax._src.lax import linalg
-
-    return own_derivative(t, eqn, xs, lambda x: linalg._lu_python(x))
-
-
-@expansion("lu_pivots_to_permutation")
-def lu_pivots_to_permutation(swaps, *, permutation_size):
-    def one(swaps):
-        def exchange(i, order):
-            j = swaps[i]
-            return order.at[i].set(order[j]).at[j].set(order[i])
-
-        order = jnp.arange(permutation_size, dtype=jnp.int32)
-        return lax.fori_loop(0, swaps.shape[0], exchange, order)
-
-    return batched(swaps.ndim - 1, one)(swaps)
-
-
-@expansion("tridiagonal_solve")
-def tridiagonal_solve(dl, d, du, b, **params):
-    from jax._src.lax import linalg
-
-    return linalg._tridiagonal_solve_jax(dl, d, du, b, **params)
-
-
-@rule("random_gamma")
-def random_gamma(t, eqn, xs):
-    physical(eqn.invars[0].aval)  # refuses other generators
-    from jax._src.random import core as sampling
-
-    log_space = eqn.params["log_space"]
-
-    def draw(words, a):
-        key = jax.random.wrap_key_data(words)
-        return sampling._gamma_impl(key, a, log_space=log_space, use_vmap=True)
-
-    return t.expand(draw, xs)

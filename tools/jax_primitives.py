@@ -3,14 +3,16 @@
 `RULES` has a function for each: it takes the translator, the equation and its operands, and returns
 the results. Primitives without an operation of the same meaning are composed: by operations, or by a
 JAX function of other primitives (`expand`). Operands that are typed keys are u32[..., 2].
+
+Calls, control flow, and what becomes of primitives without a rule: `jax_control.py`.
 """
 
 import jax
 import numpy as np
 from jax import lax
 from jax import numpy as jnp
-from jax.extend import core
 
+from jax_refused import advice
 from jax_to_podracer import FLOATS, Unsupported, is_key, list_text, physical, shape_text
 
 RULES = {}
@@ -173,8 +175,8 @@ def bitcast_convert_type(t, eqn, xs):
     return xs[0] if dtype == xs[0].dtype else t.one(f"bitcast[dtype={dtype}]", xs, dtype, shape)
 
 
-@rule("copy", "copy_p", "device_put", "optimization_barrier", "sharding_constraint", "pvary",
-      "layout_constraint", "reshard", "name", "tie")
+@rule("copy", "device_put", "optimization_barrier", "sharding_constraint", "pvary", "layout_constraint",
+      "reshard", "name", "tie", "shard_alike", "xla_metadata_value")
 def identity(t, eqn, xs):
     # A tie gives its second operand back.
     return xs[len(xs) - len(eqn.outvars):]
@@ -185,12 +187,10 @@ def stop_gradient(t, eqn, xs):
     return t.one("stop_gradient", xs, *out(eqn)) if xs[0].dtype in FLOATS else xs
 
 
-@rule("reduce_precision")
-def reduce_precision(t, eqn, xs):
-    kept = {"f32": (8, 23), "f64": (11, 52), "f16": (5, 10), "bf16": (8, 7)}
-    if (eqn.params["exponent_bits"], eqn.params["mantissa_bits"]) != kept[xs[0].dtype]:
-        raise Unsupported("the primitive reduce_precision is not supported")
-    return xs
+@rule("zeros_like", "empty", "empty2")
+def zeros(t, eqn, xs):
+    aval = eqn.outvars[0].aval
+    return t.constant(np.zeros(aval.shape, aval.dtype))
 
 
 def in_total_order(x):
@@ -404,6 +404,16 @@ def reduce(t, eqn, xs):
     return t.one(f"{name}[axes={list_text(sorted(axes))}]", xs, *out(eqn)) if axes else xs
 
 
+@rule("psum", "pmax", "pmin")
+def reduce_over_batch(t, eqn, xs):
+    """Along axes of a vmap, which have become axes of the operands."""
+    name, axes = eqn.primitive.name, eqn.params["axes"]
+    if eqn.params["axis_index_groups"] is not None or not all(isinstance(axis, int) for axis in axes):
+        raise Unsupported(f"the primitive {name} is not supported{advice('all_gather')}")
+    name = f"reduce_{name[1:]}[axes={list_text(sorted(axes))}]"
+    return [t.one(name, [x], *out(eqn, i)) for i, x in enumerate(xs)]
+
+
 @expansion("reduce_xor")
 def reduce_xor(x, *, axes, **_):
     kept = [axis for axis in range(x.ndim) if axis not in axes]
@@ -477,18 +487,6 @@ def triangular_solve(t, eqn, xs):
     op += " transpose_a" if p["transpose_a"] else ""
     op += " unit_diagonal" if p["unit_diagonal"] else ""
     return t.one(f"triangular_solve[{op}]", xs, *out(eqn))
-
-
-@rule("custom_linear_solve")
-def custom_linear_solve(t, eqn, xs):
-    if t.derivatives:
-        # The body has another derivative: JAX stops the gradient of the matrix there.
-        raise Unsupported("the derivative of the primitive custom_linear_solve is not supported; "
-                          "derivatives=False leaves derivatives out")
-    lengths, solve = eqn.params["const_lengths"], eqn.params["jaxprs"].solve
-    before = lengths.matvec + lengths.vecmat
-    right_sides = xs[sum(lengths):]
-    return t.call(closed(solve), [*xs[before:before + lengths.solve], *right_sides])
 
 
 # ---- Indexing ----------------------------------------------------------------------------------
@@ -641,137 +639,3 @@ def platform_index(t, eqn, xs):
         if platforms is None or "cpu" in platforms:
             return t.constant(np.int32(i))
     raise Unsupported("platform_dependent without a branch for cpu is not supported")
-
-
-# ---- Calls and control flow --------------------------------------------------------------------
-
-
-def closed(jaxpr):
-    return jaxpr if isinstance(jaxpr, core.ClosedJaxpr) else core.ClosedJaxpr(jaxpr, ())
-
-
-@rule("jit", "pjit", "closed_call", "core_call", "call", "remat2", "checkpoint", "custom_vmap_call",
-      "composite")
-def call(t, eqn, xs):
-    inner = next(eqn.params[key] for key in ("jaxpr", "call_jaxpr", "call") if key in eqn.params)
-    return t.call(closed(inner), xs)
-
-
-@rule("custom_jvp_call")
-def custom_jvp_call(t, eqn, xs):
-    function = eqn.params["call_jaxpr"]
-    types = [out(eqn, i) for i in range(len(eqn.outvars))]
-    floats = all(dtype in FLOATS for dtype in [x.dtype for x in xs] + [ty[0] for ty in types])
-    # Derivatives are those of JAX's rule. Inside a rule, and for functions of integers, they are
-    # those of the function's body.
-    if not t.derivatives or not floats or not xs:
-        return t.call(function, xs)
-
-    def rule(*args):
-        half = len(args) // 2
-        results, tangents = jax.jvp(apply_of(eqn), args[:half], args[half:])
-        return [*results, *tangents]
-
-    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
-    jvp = jax.make_jaxpr(rule)(*avals, *avals)
-    return t.emit("custom_jvp[consts=0]", xs, types, rule_bodies(t, {"call": function, "jvp": jvp}))
-
-
-def apply_of(eqn):
-    """The function that the equation applies to its operands."""
-
-    def apply(*primals):
-        results = eqn.primitive.bind(*primals, **eqn.primitive.get_bind_params(eqn.params))
-        return results if eqn.primitive.multiple_results else [results]
-
-    return apply
-
-
-def rule_bodies(t, jaxprs):
-    """Programs of a function and of its derivative, inside of which functions have no own derivatives."""
-    before, t.derivatives = t.derivatives, False
-    try:
-        return [(label, t.program(jaxpr)) for label, jaxpr in jaxprs.items()]
-    finally:
-        t.derivatives = before
-
-
-@rule("custom_vjp_call")
-def custom_vjp_call(t, eqn, xs):
-    function = eqn.params["call_jaxpr"]
-    types = [out(eqn, i) for i in range(len(eqn.outvars))]
-    floats = all(dtype in FLOATS for dtype in [x.dtype for x in xs] + [ty[0] for ty in types])
-    if not t.derivatives or not floats or not xs:
-        return t.call(function, xs)
-    pullback = {}
-
-    def fwd(*args):
-        results, pull = jax.vjp(apply_of(eqn), *args)
-        residuals, pullback["structure"] = jax.tree_util.tree_flatten(pull)
-        return [*results, *residuals]
-
-    def bwd(*args):
-        known, cotangents = args[:len(args) - len(types)], args[len(args) - len(types):]
-        return jax.tree_util.tree_unflatten(pullback["structure"], known)(list(cotangents))
-
-    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
-    forward = jax.make_jaxpr(fwd)(*avals)
-    given = [*forward.out_avals[len(types):], *forward.out_avals[:len(types)]]
-    backward = jax.make_jaxpr(bwd)(*(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in given))
-    bodies = rule_bodies(t, {"call": function, "fwd": forward, "bwd": backward})
-    return t.emit("custom_vjp[consts=0]", xs, types, bodies)
-
-
-@rule("cond")
-def cond(t, eqn, xs):
-    index, *operands = xs
-    branches = eqn.params["branches"]
-    if index.splat is not None:
-        return t.call(branches[int(np.clip(index.splat, 0, len(branches) - 1))], operands)
-    bodies = [(f"branch {i}", t.program(branch)) for i, branch in enumerate(branches)]
-    types = [out(eqn, i) for i in range(len(eqn.outvars))]
-    return t.emit("cond", [t.convert(index, "i32"), *operands], types, bodies)
-
-
-@rule("scan")
-def scan(t, eqn, xs):
-    p = eqn.params
-    body = t.program(p["jaxpr"])
-    op = f"scan[length={p['length']} consts={p['num_consts']} carry={p['num_carry']}"
-    op += " reverse" if p["reverse"] else ""
-    op += f" unroll={p['unroll']}" if p["unroll"] != 1 else ""
-    types = [out(eqn, i) for i in range(len(eqn.outvars))]
-    return t.emit(op + "]", xs, types, [("body", body)])
-
-
-@rule("while")
-def while_(t, eqn, xs):
-    p = eqn.params
-    condition, body = p["cond_jaxpr"], p["body_jaxpr"]
-    num_cond, num_body = p["cond_nconsts"], p["body_nconsts"]
-    if not eqn.outvars:
-        return []
-    if condition.out_avals[0].shape:
-        # A batch of loops: each runs until its own condition fails.
-        batch, one = len(condition.out_avals[0].shape), condition
-
-        def any_left(*args):
-            return jnp.any(core.jaxpr_as_fun(one)(*args)[0])
-
-        def step(*args):
-            consts, rest = args[:num_cond], args[num_cond:]
-            carry = rest[num_body:]
-            going = core.jaxpr_as_fun(one)(*consts, *carry)[0]
-            nexts = core.jaxpr_as_fun(p["body_jaxpr"])(*rest)
-            widened = [going.reshape(*going.shape, *[1] * (c.ndim - batch)) for c in carry]
-            return [jnp.where(w, a, b) for w, a, b in zip(widened, nexts, carry)]
-
-        avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
-        consts, rest = avals[:num_cond], avals[num_cond:]
-        condition = jax.make_jaxpr(any_left)(*consts, *rest[num_body:])
-        body = jax.make_jaxpr(step)(*consts, *rest)
-        num_body += num_cond
-        xs = [*xs[:num_cond], *xs]
-    bodies = [("cond", t.program(condition)), ("body", t.program(body))]
-    types = [out(eqn, i) for i in range(len(eqn.outvars))]
-    return t.emit(f"while[consts={num_cond}/{num_body}]", xs, types, bodies)

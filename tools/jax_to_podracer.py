@@ -9,8 +9,9 @@ Brax, and one's own:
     python jax_to_podracer.py gymnax:CartPole-v1 --out cartpole
     podracer train ppo_anakin --env-id jax:cartpole
 
-See docs/jax-environments.md. Needs jax 0.10.2. The primitives are in `jax_primitives.py` and
-`jax_functions.py`, the packages of environments in `jax_environments.py`, all four in one folder.
+See docs/jax-environments.md. Needs jax 0.10.2. The primitives are in `jax_primitives.py`,
+`jax_control.py`, `jax_functions.py` and `jax_linalg.py`, those that are refused in `jax_refused.py`, the
+packages of environments in `jax_environments.py`, all in one folder.
 """
 
 import inspect
@@ -22,6 +23,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax._src import source_info_util
+from jax._src.core import internal_mutable_array_effect
+from jax._src.state.discharge import discharge_state
 from jax.extend import core
 
 DTYPES = {
@@ -238,6 +241,8 @@ class Translator:
 
     def call(self, closed, args):
         """The results of a jaxpr, whose equations become part of this body."""
+        if internal_mutable_array_effect in closed.effects:
+            closed = discharge_state(closed)  # references become values
         consts = [self.value(const) for const in closed.consts]
         return self.jaxpr(closed.jaxpr, consts, args)
 
@@ -253,10 +258,12 @@ class Translator:
         args = [inner.body.input(*physical(aval)) for aval in closed.in_avals]
         return inner.body.text(inner.call(closed, args))
 
-    def expand(self, f, args):
-        """The results of a JAX function, whose jaxpr becomes part of this body."""
-        names = {ours: theirs for theirs, ours in DTYPES.items()}
-        types = [jax.ShapeDtypeStruct(x.shape, jax.numpy.dtype(names[x.dtype])) for x in args]
+    def expand(self, f, args, types=None):
+        """The results of a JAX function, whose jaxpr becomes part of this body. Without `types`, keys are
+        words."""
+        if types is None:
+            names = {ours: theirs for theirs, ours in DTYPES.items()}
+            types = [jax.ShapeDtypeStruct(x.shape, jax.numpy.dtype(names[x.dtype])) for x in args]
         closed = jax.make_jaxpr(f)(*types)
         self.expansions += 1
         try:
@@ -287,14 +294,15 @@ class Translator:
         return [read(atom) for atom in jaxpr.outvars]
 
     def equation(self, eqn, inputs):
-        import jax_functions  # adds its rules
+        import jax_functions, jax_linalg  # add their rules
+        from jax_control import by_lowering
         from jax_primitives import RULES
+        from jax_refused import advice
 
         primitive = eqn.primitive.name
-        rule = RULES.get(primitive)
-        if rule is None:
-            raise Unsupported(f"the primitive {primitive} is not supported")
-        results = rule(self, eqn, inputs)
+        results = RULES.get(primitive, by_lowering)(self, eqn, inputs)
+        if results is None:
+            raise Unsupported(f"the primitive {primitive} is not supported{advice(primitive)}")
         if isinstance(results, Value):
             results = [results]
         for result, var in zip(results, eqn.outvars, strict=True):

@@ -163,6 +163,7 @@ mod imp {
 
     use super::{MAX_SECONDS, NAME, answer};
     use crate::error::Result;
+    use crate::output::child::tail;
     use crate::runtime::Runtime;
 
     /// This program's file, whatever is at its path by now.
@@ -254,7 +255,10 @@ mod imp {
             // A child that has ended says why.
             let _ = stdin.write_all(request);
         }
-        child.wait_with_output().map_err(failed)
+        let err = child.stderr.take().map(|stream| std::thread::spawn(move || tail(stream)));
+        let mut output = child.wait_with_output().map_err(failed)?;
+        output.stderr = err.and_then(|reader| reader.join().ok()).unwrap_or_default();
+        Ok(output)
     }
 }
 

@@ -8,12 +8,12 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use super::checksum::Checksums;
 use super::{Part, Settings, Wheel};
 use crate::error::{Error, Result};
-use crate::output;
+use crate::output::{self, child::output_of};
 
 impl Settings {
     /// Fetches a part into our folder, unless it is there. Returns the folder with its members.
@@ -122,17 +122,13 @@ impl Settings {
     }
 
     fn run_python(&self, python: &Path, arguments: &[OsString]) -> Result<Output> {
-        Command::new(python)
-            .args(arguments)
-            .env("PATH", &self.path)
-            // A random.py in the working directory is not Python's.
-            .env("PYTHONSAFEPATH", "1")
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|source| Error::Native {
-                problem: format!("cannot run {}: {source}", python.display()),
-                help: "install a working Python 3 with pip".into(),
-            })
+        let mut command = Command::new(python);
+        // A random.py in the working directory is not Python's.
+        command.args(arguments).env("PATH", &self.path).env("PYTHONSAFEPATH", "1");
+        output_of(&mut command).map_err(|source| Error::Native {
+            problem: format!("cannot run {}: {source}", python.display()),
+            help: "install a working Python 3 with pip".into(),
+        })
     }
 
     fn not_writable(&self, path: &Path, source: &io::Error) -> Error {

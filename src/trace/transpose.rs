@@ -24,7 +24,7 @@ use super::op::{
     Amounts, Axes, Fact, Linearity, Op, ReduceOp, ScatterKind, TriangularSolveOp, UnaryOp,
 };
 use super::ops::{complex, ones_like, where_, zeros, zeros_like};
-use super::program::{Equation, Program};
+use super::program::{Equation, Program, Var};
 use super::tensor::{Tensor, at_line, bind, bind1, fail_op, trace_tree, within};
 use super::types::TensorType;
 use crate::error::Loc;
@@ -70,6 +70,7 @@ pub(crate) fn transpose_program(
         }
     }
     // Backwards, cotangents.
+    let stopped = stopped(program);
     let mut cts: Vec<Option<Tensor>> = vec![None; program.types.len()];
     for (&var, ct) in program.outputs.iter().zip(cotangents) {
         if linear[var.index()] {
@@ -96,13 +97,36 @@ pub(crate) fn transpose_program(
         at_line(equation.at, || {
             let parts = transpose_equation(equation, &operands, &out);
             for (&var, part) in equation.inputs.iter().zip(parts) {
-                if linear[var.index()] {
+                let is_guard = matches!(equation.op, Op::Select)
+                    && stopped[var.index()].is_some_and(|x| equation.inputs.contains(&x));
+                if linear[var.index()] && !is_guard {
                     cts[var.index()] = add_tangents(cts[var.index()], part);
                 }
             }
         });
     }
     program.inputs.iter().map(|var| cts[var.index()]).collect()
+}
+
+/// For each variable that is another one behind `stop_gradient`, that one.
+///
+/// A branch that only some examples of a batch take gets `select(taken, x, stop_gradient(x))`, also
+/// where it is in a custom_jvp rule and `x` is a tangent: nothing flows back to the other examples.
+fn stopped(program: &Program) -> Vec<Option<Var>> {
+    let mut stopped: Vec<Option<Var>> = vec![None; program.types.len()];
+    for equation in &program.equations {
+        let (&[x], &[y]) = (&equation.inputs[..], &equation.outputs[..]) else { continue };
+        stopped[y.index()] = match stopped[x.index()] {
+            behind if matches!(equation.op, Op::StopGradient) => Some(behind.unwrap_or(x)),
+            // Another batch around has broadcast both.
+            Some(behind) => {
+                let other = |e: &&Equation| e.op == equation.op && e.inputs[..] == [behind];
+                program.equations.iter().find(other).map(|other| other.outputs[0])
+            }
+            None => None,
+        };
+    }
+    stopped
 }
 
 const TANGENT: &str = "the argument is a tangent, which reverse-mode differentiation never \
@@ -251,14 +275,16 @@ fn transpose_equation(equation: &Equation, x: &[Operand<'_>], cts: &[Option<Tens
                 ScatterKind::Mul | ScatterKind::Max | ScatterKind::Min => not_linear(),
             };
             let updates = x[2].is_linear().then(|| match dims.kind {
-                ScatterKind::Add => gather::transpose_scatter_updates(
+                ScatterKind::Set if !gather::writes_once(dims, &x[1].ty.shape) => {
+                    fail_op(op.name(), SET_OF_TANGENTS)
+                }
+                ScatterKind::Add | ScatterKind::Set => gather::transpose_scatter_updates(
                     dims,
                     operand_shape,
                     indices,
                     update_shape,
                     ct,
                 ),
-                ScatterKind::Set => fail_op(op.name(), SET_OF_TANGENTS),
                 ScatterKind::Mul | ScatterKind::Max | ScatterKind::Min => not_linear(),
             });
             Parts::from_slice(&[Some(operand), None, updates])

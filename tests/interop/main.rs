@@ -8,6 +8,7 @@ use std::process::Command;
 mod onnx;
 #[path = "../peers/mod.rs"]
 mod peers;
+mod primitives;
 
 use podracer::algos::ppo::{Agent, Args, Rollout, TrainState, update};
 use podracer::export::Exported;

@@ -5,7 +5,7 @@
 //! 3. `<ct, J v> = <J^T ct, v>`;
 //! 4. `vmap` is a loop, for every choice of what is mapped;
 //! 5. compiled, operation by operation, and interpreted, the results are the same;
-//! 6. `grad` of `vmap` is `vmap` of `grad` where examples take different branches.
+//! 6. derivatives of `vmap` are `vmap` of derivatives where examples take different branches.
 //!
 //! For smooth operations laws 2 and 3 hold for the derivative itself as well. Laws 1 to 4 are held
 //! to in `f64` by the interpreter; law 5 runs every function met on the way, in `f64` and `f32`.
@@ -23,7 +23,7 @@ use podracer::trace::op::{
 use podracer::{Array, DType, Literal, Program, Tensor, TensorType};
 use podracer::{eager, jit, jvp, make_program, vjp, vmap};
 
-pub use self::branches::branches;
+pub use self::branches::{Enclosing, branches};
 use crate::cases::{self, Case, Func, Smooth};
 use crate::quickly;
 use crate::recipes::values::{same, stacked};
@@ -364,10 +364,12 @@ fn check_case(report: &mut Report, case: &Case) {
         if case.smooth != Smooth::No {
             let order = if case.smooth == Smooth::Twice { 2 } else { 1 };
             derivatives(report, name, f, &x, case, order);
-            if case.vmap && case.smooth != Smooth::Forward {
+            if case.vmap {
                 report.first = false;
-                nested(report, case, *first);
-                by_branches(report, case, *first, order);
+                if case.smooth != Smooth::Forward {
+                    nested(report, case, *first);
+                }
+                by_branches(report, case, *first);
             }
             report.first = true;
         }
@@ -426,23 +428,33 @@ fn nested(report: &mut Report, case: &Case, dtype: DType) {
     report.same(&label, &a, &b, 1e-11);
 }
 
-/// Law 6. Of the functions that it is about, some are compiled in a short run too.
-fn by_branches(report: &mut Report, case: &Case, dtype: DType, order: u8) {
+/// Law 6, inside of nothing, and first derivatives inside of one thing. Of the functions that it is
+/// about, some are held to all of it, and compiled in a short run too if all inputs are mapped.
+fn by_branches(report: &mut Report, case: &Case, dtype: DType) {
     const COMPILED: &[&str] =
         &["log", "dot", "conv", "gather", "scan", "cond", "checkpoint", "custom_jvp", "custom_vjp"];
     let lanes: Vec<Vec<Literal>> = (0..LANES).map(|seed| case.inputs(dtype, seed as u64)).collect();
-    for at in choices(lanes[0].len()) {
-        let label = format!("{} branches{at:?}", case.name);
-        match branches(&case.f, &lanes, &at, order) {
-            Err(fault) => report.fault(&label, fault),
-            Ok(gradients) if COMPILED.contains(&case.name.as_str()) => {
-                report.first = true;
-                for (gradient, args) in gradients {
-                    report.run(&label, &gradient, &args);
+    let compiled = COMPILED.contains(&case.name.as_str());
+    for (i, at) in choices(lanes[0].len()).into_iter().enumerate() {
+        let all = Enclosing::ALL;
+        let one = all[(case.name.len() + i) % all.len()];
+        for by in all.into_iter().filter(|&by| compiled || by == Enclosing::Nothing || by == one) {
+            let label = format!("{} branches", case.name);
+            let smooth = match case.smooth {
+                Smooth::Twice if !compiled && by != Enclosing::Nothing => Smooth::Once,
+                smooth => smooth,
+            };
+            match branches(&case.f, by, &lanes, &at, smooth) {
+                Err(fault) => report.fault(&label, fault),
+                Ok(derivatives) if compiled && at.len() == lanes[0].len() => {
+                    for (i, (derivative, args)) in derivatives.iter().enumerate() {
+                        report.first = by == Enclosing::Nothing || i + 1 == derivatives.len();
+                        report.run(&format!("{label} {by:?} {i}"), derivative, args);
+                    }
+                    report.first = false;
                 }
-                report.first = false;
+                Ok(_) => {}
             }
-            Ok(_) => {}
         }
     }
 }

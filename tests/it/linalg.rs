@@ -146,6 +146,38 @@ fn derivatives_of_determinants_are_cofactors() {
     }
 }
 
+/// Of matrices whose rank is less than the number of rows by three at most.
+#[test]
+fn fourth_derivatives_of_determinants_are_those_of_cofactors() {
+    let mut numbers = Numbers(3);
+    for n in 4..6 {
+        let zeros = |k: usize, count: usize| if k / n == k % n && k / n >= count { 3 } else { 0 };
+        let diagonals = (0..4).map(|count| (0..n * n).map(|k| zeros(k, count)).collect());
+        let regular = (0..6).map(|_| {
+            let random = numbers.vector(n * n);
+            (0..n * n).map(|k| random[k] + 2 * zeros(k, 0)).collect()
+        });
+        let matrices: Vec<Vec<i64>> = diagonals.chain(regular.collect::<Vec<_>>()).collect();
+        let changes: Vec<Vec<i64>> = matrices.iter().map(|_| numbers.vector(n * n)).collect();
+        let fourth = |(a, t): (Tensor, Tensor)| {
+            let second = move |a: Tensor| jvp(|a: Tensor| derivatives((a, t)).1, a, t).1;
+            jvp(second, a, t).1
+        };
+        let shape = [matrices.len(), n, n];
+        let array = |x: &[Vec<i64>]| array(&shape, &x.concat(), DType::F64);
+        let found = interpret(fourth).call((array(&matrices), array(&changes))).unwrap();
+        let found = found.to_vec::<f64>().unwrap();
+        let exact = matrices.iter().zip(&changes).flat_map(|(a, t)| cofactors(n, a, t));
+        for (k, (x, exact)) in found.iter().zip(exact).enumerate() {
+            let (a, exact) = (&matrices[k / (n * n)], 6.0 * exact[3] as f64);
+            assert!(
+                (x - exact).abs() <= 1e-9 * exact.abs().max(100.0),
+                "{a:?} {k}: {x} for {exact}"
+            );
+        }
+    }
+}
+
 #[test]
 fn one_matrix_and_complex_matrices_have_cofactors_too() {
     let diagonal = |x: Tensor| x.diag();

@@ -19,8 +19,8 @@ use podracer::trace::graph::simplify;
 use podracer::{Literal, Mode, Program, Tensor, jvp, make_program, vjp, vmap};
 use proptest::strategy::{Strategy, ValueTree};
 
-use crate::cases::Func;
-use crate::laws::{LANES, branches, lane, leaves, leaves_of, reads_back};
+use crate::cases::{Func, Smooth};
+use crate::laws::{Enclosing, LANES, branches, lane, leaves, leaves_of, reads_back};
 use crate::recipes::cook::{Dish, Info, Kind, cook, epsilon, values};
 use crate::recipes::recipe::{Salt, recipe};
 use crate::recipes::values::{same, stacked};
@@ -289,8 +289,9 @@ fn gradients_of_branches(dish: &Dish) -> Check {
     let at: Vec<usize> = (0..lanes[0].len()).filter(|_| salt.once_in(2)).collect();
     let program = dish.program.clone();
     let f: Func = Rc::new(move |x: &[Tensor]| program.apply(x));
-    let orders = if salt.once_in(4) { 2 } else { 1 };
-    branches(&f, &lanes, &at, orders).map(|_| ())
+    let smooth = if salt.once_in(4) { Smooth::Twice } else { Smooth::Once };
+    let by = Enclosing::ALL[dish.program.size() % Enclosing::ALL.len()];
+    branches(&f, by, &lanes, &at, smooth).map(|_| ())
 }
 
 /// A loop without a known number of turns has no transpose.

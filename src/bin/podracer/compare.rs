@@ -5,12 +5,15 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use podracer::error::{Error, Result};
-use podracer::output;
+use podracer::output::{
+    self,
+    child::{output_of, tail},
+};
 use podracer::rl::tensorboard::{Value, read_events};
 
 use super::benchmark::machine;
@@ -286,7 +289,8 @@ fn ours(task: &Task, way: usize, settings: &Settings) -> Result<f64> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     ends_with_this_process(&mut command);
-    let child = command.spawn().map_err(Error::io("cannot run", "this program"))?;
+    let mut child = command.spawn().map_err(Error::io("cannot run", "this program"))?;
+    let err = child.stderr.take().map(|stream| thread::spawn(move || tail(stream)));
     let mut running = Running(child);
     let started = Instant::now();
     let speed = loop {
@@ -295,10 +299,8 @@ fn ours(task: &Task, way: usize, settings: &Settings) -> Result<f64> {
             break Ok(speed);
         }
         if running.0.try_wait().map_err(Error::io("cannot watch", "a run"))?.is_some() {
-            let stderr = running.0.stderr.take().map(std::io::read_to_string);
-            let stderr = stderr.and_then(std::io::Result::ok).unwrap_or_default();
-            let last = stderr.trim().lines().last().unwrap_or("it ended").to_string();
-            break Err(Error::Argument(last));
+            let stderr = err.and_then(|reader| reader.join().ok()).unwrap_or_default();
+            break Err(Error::Argument(last_line(&stderr)));
         }
         if started.elapsed().as_secs_f64() > 300.0 + 10.0 * (settings.seconds + settings.burnin) {
             break Err(Error::Argument("it took too long to begin".into()));
@@ -349,7 +351,7 @@ fn theirs(task: &Task, peer: &Peer, python: Option<&Path>, settings: &Settings) 
         .map_err(Error::io("cannot write", &watcher))?;
     let mut command = Command::new(python);
     ends_with_this_process(&mut command);
-    let output = command
+    command
         .arg("watch_sps.py")
         .args([settings.burnin, settings.seconds].map(|seconds| seconds.to_string()))
         .args([peer.script, "--env-id", peer.env_id.unwrap_or(task.env_id)])
@@ -357,18 +359,17 @@ fn theirs(task: &Task, peer: &Peer, python: Option<&Path>, settings: &Settings) 
         .args(peer.flags)
         // With this setting the last line of a traceback is the error.
         .env("JAX_TRACEBACK_FILTERING", "off")
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(Error::io("cannot run", python))?;
+        .current_dir(folder);
+    let output = output_of(&mut command).map_err(Error::io("cannot run", python))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let speed = text.lines().rev().find_map(|line| line.strip_prefix("SPS ")?.parse().ok());
-    speed.ok_or_else(|| {
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        Error::Argument(
-            stderr.trim().lines().last().unwrap_or("it ended without a word").to_string(),
-        )
-    })
+    speed.ok_or_else(|| Error::Argument(last_line(&output.stderr)))
+}
+
+/// Returns the last line that a process has written.
+fn last_line(written: &[u8]) -> String {
+    let text = String::from_utf8_lossy(written);
+    text.trim().lines().last().unwrap_or("it ended without a word").to_string()
 }
 
 /// Returns the interpreter of the peers' virtual environment, which is created if it does not

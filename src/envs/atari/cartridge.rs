@@ -58,7 +58,7 @@ fn check(game: &Game, root: &Path, members: &[Member]) -> Result<PathBuf> {
     };
     let mut bytes = Vec::new();
     files::open_regular(&path)
-        .and_then(|mut file| file.read_to_end(&mut bytes))
+        .and_then(|file| file.take(member.bytes + 1).read_to_end(&mut bytes))
         .map_err(|source| broken(format!("cannot be read: {source}")))?;
     let sum = hex(&Sha256::digest(&bytes));
     if sum != member.sha256 {

@@ -1,14 +1,14 @@
 //! Python scripts that run beside training and serve it: child processes that get messages through a
 //! pipe. Nothing that happens in them slows or ends the training.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::envs::default_python;
-use crate::output;
+use crate::output::{self, child::read_line};
 use crate::rl::interrupt;
 
 /// Maximum number of bytes that wait to be written into the pipe.
@@ -23,8 +23,6 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(600);
 const REPORT_AFTER: Duration = Duration::from_secs(3);
 /// Maximum length of an error text of the process, in bytes.
 const MAX_ERROR: usize = 400;
-/// Maximum length of the part of a line that is kept, in bytes.
-const MAX_LINE: usize = 1 << 16;
 
 /// A Python script as a child process. Messages are queued without waiting and written into its
 /// standard input by a thread; lines of its standard output are printed.
@@ -249,27 +247,6 @@ pub(super) fn read_errors(err: impl Read, last: &Mutex<String>) {
     }
 }
 
-/// Reads a line, of which `line` gets no more than `MAX_LINE` bytes. Returns the length of the line; 0 at the
-/// end.
-fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
-    line.clear();
-    let mut length = 0;
-    loop {
-        let bytes = match reader.fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            bytes => bytes?,
-        };
-        let end = bytes.iter().position(|&byte| byte == b'\n');
-        let count = end.map_or(bytes.len(), |end| end + 1);
-        line.extend_from_slice(&bytes[..count.min(MAX_LINE - line.len())]);
-        reader.consume(count);
-        length += count;
-        if count == 0 || end.is_some() {
-            return Ok(length);
-        }
-    }
-}
-
 /// Returns the text without its end if it is long.
 fn shortened(text: &str) -> String {
     match text.char_indices().map(|(at, _)| at).find(|at| *at >= MAX_ERROR) {
@@ -298,26 +275,5 @@ fn wait(child: &Mutex<Child>) -> Option<std::process::ExitStatus> {
             Err(_) => return None,
         }
         thread::sleep(POLL_INTERVAL);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_without_end_takes_little_memory() {
-        // 64 MiB without the end of a line.
-        let long = io::repeat(b'x').take(1 << 26).chain(&b"\n\xff\nlast"[..]);
-        let (mut reader, mut line) = (BufReader::new(long), Vec::new());
-        let mut found = Vec::new();
-        loop {
-            let read = read_line(&mut reader, &mut line).unwrap();
-            if read == 0 {
-                break;
-            }
-            found.push((read, line.len()));
-        }
-        assert_eq!(found, [((1 << 26) + 1, MAX_LINE), (2, 2), (4, 4)]);
     }
 }

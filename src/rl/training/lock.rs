@@ -74,10 +74,13 @@ impl Drop for RunLock {
     }
 }
 
+/// Bytes that are read of the line that names the holder.
+const MAX_HOLDER_BYTES: u64 = 1 << 10;
+
 fn held(dir: &Path, file: &mut File) -> Error {
     let mut holder = String::new();
     // The holder may not have written its line yet.
-    let _ = file.read_to_string(&mut holder);
+    let _ = file.take(MAX_HOLDER_BYTES).read_to_string(&mut holder);
     let holder = match holder.trim() {
         "" => "another process",
         holder => holder,

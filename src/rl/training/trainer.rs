@@ -428,16 +428,17 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         if since.elapsed().as_millis() > 200 {
             let rate = (self.global_step - from) as f64 / since.elapsed().as_secs_f64();
             self.window = (Instant::now(), self.global_step);
-            self.progress.update(
-                self.global_step,
-                self.run.sps(self.global_step),
-                self.run.returns.mean(),
-            );
+            self.update_progress();
             self.run.events.scalar("charts/SPS_update", rate.floor(), self.global_step)?;
             self.run.events.check_present()?;
             self.track_videos();
         }
         Ok(())
+    }
+
+    fn update_progress(&mut self) {
+        let (speed, mean) = (self.run.sps(self.global_step), self.run.returns.mean());
+        self.progress.update(self.global_step, speed, mean);
     }
 
     fn record_metrics<M: Tree<Array>>(&mut self, metrics: &M) -> Result<()> {
@@ -477,11 +478,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     /// Returns errors of file I/O and of [`Algorithm::play`].
     pub fn finish<M: Tree<Array>>(mut self, model: &M, compile_s: f64) -> Result<Summary> {
         let options = self.args.options();
-        self.progress.update(
-            self.global_step,
-            self.run.sps(self.global_step),
-            self.run.returns.mean(),
-        );
+        self.update_progress();
         self.run.events.flush()?;
         let platform = match options.mode {
             Mode::Interpret => "host".to_string(),

@@ -64,7 +64,7 @@ pub fn slogdet(a: Tensor) -> (Tensor, Tensor) {
 
 /// `jnp.linalg.det`: the determinants of square matrices `a: [.., n, n]` of f32, f64, c64 or c128.
 /// The derivative is that of the cofactors. It and the derivatives up to the third are right for
-/// singular matrices of every rank too.
+/// singular matrices of every rank too, higher ones for ranks of `n - 3` and more.
 #[track_caller]
 pub fn det(a: Tensor) -> Tensor {
     let _scope = function("det");

@@ -46,7 +46,14 @@ pub(crate) fn transpose_gather(
     })
 }
 
-/// Cotangent of the updates of an adding scatter: zero where the window was dropped.
+/// True if no two windows can meet: each example of a batch has one.
+pub(crate) fn writes_once(dims: &ScatterDims, indices: &Shape) -> bool {
+    let batching = &dims.scatter_indices_batching_dims;
+    (0..indices.rank() - 1).all(|axis| batching.contains(&axis) || indices[axis] <= 1)
+}
+
+/// Cotangent of the updates of a scatter that adds, or that writes once: zero where the window was
+/// dropped.
 pub(crate) fn transpose_scatter_updates(
     dims: &ScatterDims,
     operand: &Shape,

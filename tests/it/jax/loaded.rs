@@ -221,14 +221,14 @@ fn the_script_writes_the_committed_files() -> Result<()> {
     Ok(())
 }
 
-/// A primitive without counterpart is refused by its name, at the user's line.
+/// What has no counterpart is refused by its name with advice, at the user's line.
 #[test]
 fn the_script_refuses_by_name_and_line() {
     let Some(python) = peers::python("PODRACER_PEER_PYTHON") else { return };
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools");
     let script = "import sys\nsys.path.insert(0, sys.argv[1])\nimport jax, jax.numpy as jnp\n\
                   from jax_to_podracer import text\n\
-                  def spectrum(x):\n    y = x + 1\n    return jnp.linalg.eigvalsh(y[:, None] * y)\n\
+                  def spectrum(x):\n    y = x + 1\n    return jax.scipy.linalg.schur(y[:, None] * y)\n\
                   def called(x):\n    return jax.pure_callback(lambda y: y, x, x)\n\
                   for f in (spectrum, called):\n    \
                       try:\n        text(f, jnp.zeros(4))\n    \
@@ -241,9 +241,11 @@ fn the_script_refuses_by_name_and_line() {
     assert_eq!(
         lines,
         [
-            "Unsupported the primitive eigh is not supported",
+            "Unsupported the Schur form of a real matrix is not supported; use that of a complex one",
             &format!("  at {path}:7 (spectrum)"),
-            "Unsupported the primitive pure_callback is not supported",
+            "Unsupported the primitive pure_callback is not supported: a program cannot call the host. \
+             Write the function in jax.numpy, give its result as an argument, or call \
+             podracer::pure_callback or io_callback around the program",
             &format!("  at {path}:9 (called)"),
         ],
         "{}",

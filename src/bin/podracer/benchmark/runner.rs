@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use podracer::error::{Error, Result};
+use podracer::output::child::{Tail, read_line};
 use podracer::rl::run::RETURN_WINDOW;
 use podracer::rl::saved::{CHECKPOINT, SavedMetadata};
 use podracer::rl::tensorboard::{Value, read_events};
@@ -192,24 +193,25 @@ fn train(
     Ok(Ended { status, out: text(out), err: text(err) })
 }
 
-/// Reads the lines of a stream to its end in a thread, so that the process never waits for a reader.
-/// Leaves out the lines that `progress` takes.
+/// Reads the lines of a stream to its end in a thread, so that the process never waits for a reader. Keeps
+/// the last ones, and leaves out those that `progress` takes.
 fn collect(
     stream: Option<impl Read + Send + 'static>,
     progress: Option<RunProgress>,
 ) -> thread::JoinHandle<String> {
     thread::spawn(move || {
-        let (mut text, mut line) = (String::new(), Vec::new());
-        let Some(mut stream) = stream.map(BufReader::new) else { return text };
+        let (mut kept, mut line) = (Tail::default(), Vec::new());
+        let mut stream = stream.map(BufReader::new);
         // Bytes that cannot be read are lost with the process.
-        while stream.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+        while let Some(stream) = &mut stream
+            && read_line(stream, &mut line).is_ok_and(|count| count > 0)
+        {
             let own = String::from_utf8_lossy(&line);
             if !progress.as_ref().is_some_and(|progress| progress.take(own.trim_end())) {
-                text.push_str(&own);
+                kept.push(&line);
             }
-            line.clear();
         }
-        text
+        String::from_utf8_lossy(&kept.into_bytes()).into_owned()
     })
 }
 
