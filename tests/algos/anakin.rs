@@ -7,7 +7,7 @@ use std::path::Path;
 use podracer::algos::{dqn_anakin, ppo_anakin, ppo_anakin_gru};
 use podracer::rl::{Algorithm, Summary, checkpoint};
 
-use super::cases::model;
+use super::models::model;
 use super::scalars;
 
 /// Updates of 32 timesteps.

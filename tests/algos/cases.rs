@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use podracer::nn::{Activation, Dense, Mlp};
-use podracer::rl::{Algorithm, Summary, checkpoint};
+use podracer::rl::Algorithm;
 use podracer::{Array, Error};
 use serde_json::Value;
 
@@ -70,15 +70,6 @@ impl Case {
 pub fn args<A: Algorithm>(runs: &Path, small: &[&str], more: &[&str]) -> A {
     let runs = ["--json", "--runs-dir", runs.to_str().unwrap()];
     A::from_flags(small.iter().chain(more).copied().chain(runs)).unwrap()
-}
-
-/// The model that a run with `--save-model` left, as bytes by name.
-pub fn model(summary: &Summary) -> Vec<(String, Vec<u8>)> {
-    let file = format!("{}.safetensors", summary.exp_name);
-    let saved = checkpoint::load(Path::new(&summary.run_dir).join(file)).unwrap();
-    let types: Vec<_> = saved.entries().map(|e| (e.name.to_string(), e.ty.clone())).collect();
-    let bytes = saved.expect(&types).unwrap();
-    types.iter().zip(bytes).map(|((name, _), bytes)| (name.clone(), bytes.to_vec())).collect()
 }
 
 /// What is told of settings that cannot be; nothing of a run is left behind.

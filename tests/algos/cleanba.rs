@@ -8,8 +8,9 @@ use podracer::rl::Algorithm;
 use podracer::rl::sebulba::Agent;
 use podracer::{Array, Tensor, interpret, tree};
 
-use super::cases::{args, model, refused};
+use super::cases::{args, refused};
 use super::fixture::{acted, dense, expect, floats, ints, trunk, wave};
+use super::models::model;
 
 fn agent() -> Agent<Tensor> {
     let critic: Dense<Tensor> = dense([4, 1], 1.3);

@@ -11,7 +11,8 @@ use podracer::trace::jacobian::ravel;
 use podracer::trace::ops::constant;
 use podracer::{Tensor, interpret};
 
-use super::cases::{Case, model};
+use super::cases::Case;
+use super::models::model;
 use super::scalars;
 
 const SMALL: &[&str] = &[

@@ -4,7 +4,8 @@ use podracer::algos::dqn::{Args, QNetwork, epsilon_greedy, linear_schedule, td_l
 use podracer::rl::replay::Transition;
 use podracer::{Array, Key, Tensor, interpret, value_and_grad};
 
-use super::cases::{Case, args, model, refused};
+use super::cases::{Case, args, refused};
+use super::models::model;
 use podracer::rl::Algorithm;
 
 /// 40 gradient steps, the first after 200 of 600 timesteps.

@@ -12,7 +12,8 @@ use podracer::rl::replay::Transition;
 use podracer::trace::ops::constant;
 use podracer::{Array, DType, Tensor, interpret};
 
-use super::cases::{Case, args, model, refused};
+use super::cases::{Case, args, refused};
+use super::models::model;
 use super::scalars;
 
 /// Four updates of the target network, gradient steps from the second on.

@@ -8,7 +8,8 @@ use podracer::rl::Algorithm;
 use podracer::rl::frames::SampledBatch;
 use podracer::{Array, Tensor, interpret, value_and_grad};
 
-use super::cases::{Case, args, model, refused};
+use super::cases::{Case, args, refused};
+use super::models::model;
 
 const SMALL: &[&str] = &[
     "--env-id=MinAtar/Breakout-v1",

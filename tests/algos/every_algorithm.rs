@@ -15,7 +15,7 @@ use podracer::rl::saved::SavedMetadata;
 use podracer::rl::tensorboard::{Value, read_events};
 use podracer::rl::{Algorithm, Summary};
 
-use super::cases::model;
+use super::models::model;
 
 fn train<A: Algorithm>(flags: &[&str]) -> Summary {
     A::from_flags(flags.iter().copied()).unwrap().train().unwrap()
@@ -84,8 +84,13 @@ const CASES: &[Case] = &[
     case::<cleanba_impala::Args>(512, ACTORS),
     case::<cleanba_ppo::Args>(512, ACTORS),
     case::<crossq_continuous_action::Args>(
-        612,
-        &["--env-id=Pendulum-v1", "--learning-starts=100", "--buffer-size=250", "--batch-size=8"],
+        150,
+        &[
+            "--env-id=InvertedPendulum-v4",
+            "--learning-starts=40",
+            "--buffer-size=60",
+            "--batch-size=8",
+        ],
     ),
     case::<ddpg_continuous_action::Args>(600, CONTINUOUS),
     case::<dpo_anakin::Args>(256, ANAKIN),
@@ -264,7 +269,7 @@ fn train_and_keep(run: &dyn Fn() -> Summary, runs: &Path, kept: &Path) -> Option
             // Each checkpoint is a file of its own that takes the place of the one before.
             let link = || fs::hard_link(run_in(runs)?.join("checkpoint.safetensors"), kept).ok();
             while !ended.load(Ordering::Relaxed) && link().is_none() {
-                thread::sleep(Duration::from_micros(200));
+                thread::sleep(Duration::from_millis(1));
             }
         });
         let summary = run();

@@ -16,6 +16,7 @@ mod every_algorithm;
 mod fitting;
 mod fixture;
 mod iqn;
+mod models;
 #[path = "../peers/mod.rs"]
 mod peers;
 mod ppg;
@@ -48,22 +49,6 @@ use std::collections::BTreeMap;
 
 use podracer::rl::Summary;
 use podracer::rl::tensorboard::{Value, read_events};
-
-/// Runs before `main`, and so before the first test starts XLA. These tests compile much and compute little:
-/// at this level they take two thirds of the time.
-#[cfg(target_os = "linux")]
-mod quick_compilation {
-    #[used]
-    #[unsafe(link_section = ".init_array")]
-    static BEGIN: extern "C" fn() = begin;
-
-    extern "C" fn begin() {
-        if std::env::var_os("XLA_FLAGS").is_none() {
-            // SAFETY: no other thread runs yet.
-            unsafe { std::env::set_var("XLA_FLAGS", "--xla_backend_optimization_level=0") };
-        }
-    }
-}
 
 /// Every logged scalar but those that tell the time, by tag and step.
 fn scalars(run_dir: &str) -> BTreeMap<(String, u64), Vec<f32>> {

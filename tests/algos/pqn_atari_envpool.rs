@@ -5,7 +5,8 @@ use podracer::algos::pqn_atari_envpool::{Args, compute_q_lambda};
 use podracer::rl::Algorithm;
 use podracer::{Tensor, interpret};
 
-use super::cases::{Case, args, model, refused};
+use super::cases::{Case, args, refused};
+use super::models::model;
 
 const SMALL: &[&str] =
     &["--env-id=MinAtar/Breakout-v1", "--total-timesteps=600", "--num-envs=2", "--num-steps=32"];

@@ -4,7 +4,8 @@
 use podracer::algos::pqn_atari_envpool_lstm::Args;
 use podracer::rl::Algorithm;
 
-use super::cases::{args, model, refused};
+use super::cases::{args, refused};
+use super::models::model;
 
 const SMALL: &[&str] = &[
     "--env-id=CartPolePositions-v0",

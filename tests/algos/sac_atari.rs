@@ -7,8 +7,9 @@ use podracer::rl::Algorithm;
 use podracer::rl::frames::SampledBatch;
 use podracer::{Array, Tensor, interpret, value_and_grad};
 
-use super::cases::{Case, args, model, refused};
+use super::cases::{Case, args, refused};
 use super::dqn_atari::{sampled_batch, trunk};
+use super::models::model;
 use super::scalars;
 
 const SMALL: &[&str] = &[

@@ -19,7 +19,8 @@ use podracer::trace::control::{ScanOptions, scan_with};
 use podracer::trace::ops::zeros;
 use podracer::{Array, DType, Tensor, jit};
 
-use super::cases::{args, model};
+use super::cases::args;
+use super::models::model;
 
 /// Steps of an episode.
 const LIMIT: u32 = 4;
