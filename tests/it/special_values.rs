@@ -1,7 +1,7 @@
 //! Special values as a law: functions at zeros, denormals, huge numbers, infinities, NaN and empty axes
 //! are JAX's, values and first derivatives, compiled and interpreted. The tables name a function, an
 //! expression of JAX, and ours; `tests/fixtures/special/make.py` reads the tables and writes JAX's
-//! numbers. The fixture has `f32` and `i32`; the last test asks a live JAX for every type.
+//! numbers. The fixture has `f32`, `i32` and `c64`; the last test asks a live JAX for every type.
 
 mod differences;
 mod elementwise;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use podracer::trace::ops::{complex, ones_like};
 use podracer::{Array, DType, Literal, Mode, Result, Tensor, interpret, jit, vjp};
 
-use self::differences::{DIFFERENCES, Point};
+use self::differences::{DIFFERENCES, Difference, OF_OTHER_TYPES, Point};
 use crate::chunks::in_chunks;
 use crate::fixture::{Kinds, read};
 use crate::peers;
@@ -36,6 +36,10 @@ impl Function {
     }
 }
 
+fn listed() -> impl Iterator<Item = &'static Difference> {
+    DIFFERENCES.iter().chain(OF_OTHER_TYPES)
+}
+
 /// A name, the expression of JAX, and the function.
 pub type Row = (&'static str, &'static str, Function);
 
@@ -44,6 +48,9 @@ const TABLES: &[(&str, &[Row])] = &[
     ("VECTOR", elementwise::VECTOR),
     ("BINARY", elementwise::BINARY),
     ("TERNARY", elementwise::TERNARY),
+    ("TRIPLES_OF_VALUES", elementwise::TRIPLES_OF_VALUES),
+    ("COMPLEX_UNARY", elementwise::COMPLEX_UNARY),
+    ("COMPLEX_BINARY", elementwise::COMPLEX_BINARY),
     ("INT_UNARY", elementwise::INT_UNARY),
     ("INT_BINARY", elementwise::INT_BINARY),
     ("PAIRS", reductions::PAIRS),
@@ -58,7 +65,7 @@ fn derivatives(f: Function, x: &[Tensor], table: &str) -> Vec<Tensor> {
     let g = move |x: Vec<Tensor>| f.call(&x);
     let g: &dyn Fn(Vec<Tensor>) -> Tensor = &g;
     let value = f.call(x);
-    if table == "PAIRS_OF_UPDATES" || !value.dtype().is_inexact() || !x[0].dtype().is_float() {
+    if table.contains("_OF_") || !value.dtype().is_inexact() || !x[0].dtype().is_float() {
         return vec![value];
     }
     let (value, pull) = vjp(g, x.to_vec());
@@ -101,6 +108,16 @@ fn tolerance(dtype: DType) -> f64 {
     }
 }
 
+/// Spacing of numbers around 1.
+fn epsilon(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 2f64.powi(-10),
+        DType::BF16 => 2f64.powi(-7),
+        DType::F64 | DType::C128 => f64::EPSILON,
+        _ => f32::EPSILON.into(),
+    }
+}
+
 /// True if `found` is `expected`: NaN, an infinity, a zero of the same sign (of a derivative: any
 /// zero), or a number nearby. What numbers around 1 leave when they cancel is as good as 0; a smaller
 /// number is not.
@@ -112,7 +129,8 @@ fn agrees(found: f64, expected: f64, dtype: DType, which: usize) -> bool {
         return which > 0 || found.is_sign_negative() == expected.is_sign_negative();
     }
     let (error, part) = ((found - expected).abs(), tolerance(dtype));
-    let rounding = error <= part / 50.0 && found.abs().max(expected.abs()) > part * 1e-6;
+    let large = found.abs().max(expected.abs()) > epsilon(dtype) * 1e-4;
+    let rounding = error <= 4.0 * epsilon(dtype) && large;
     found == expected || error <= part * expected.abs() || rounding
 }
 
@@ -197,7 +215,7 @@ impl Law {
                 }
                 let x = operands_of(x, i, count);
                 let point = Point { name, dtype, mode, which, x, found, expected };
-                match DIFFERENCES.iter().position(|difference| difference.covers(&point)) {
+                match listed().position(|difference| difference.covers(&point)) {
                     Some(listed) => {
                         self.met.insert(listed);
                     }
@@ -239,10 +257,13 @@ impl Law {
     }
 }
 
-/// Compares all that a file has; every listed difference is met by some point.
-pub fn check(path: &str) {
-    let mut law = Law { all: read(path), faults: Vec::new(), met: BTreeSet::new(), count: 0 };
-    law.check();
+/// Compares all that the files have; each of the first `listed_count` listed differences is met by some point.
+fn check(files: impl IntoIterator<Item = String>, listed_count: usize) {
+    let mut law = Law { all: BTreeMap::new(), faults: Vec::new(), met: BTreeSet::new(), count: 0 };
+    for file in files {
+        law.all = read(&file);
+        law.check();
+    }
     let Law { faults, met, count, .. } = law;
     println!("{count} numbers compared, {} faults", faults.len());
     if let Ok(path) = std::env::var("JAX_FAULTS") {
@@ -250,28 +271,36 @@ pub fn check(path: &str) {
     }
     let shown = faults[..faults.len().min(100)].join("\n");
     assert!(faults.is_empty(), "{} faults:\n{shown}", faults.len());
+    let expected = listed().take(listed_count).enumerate();
     let unmet: Vec<&str> =
-        (0..DIFFERENCES.len()).filter(|i| !met.contains(i)).map(|i| DIFFERENCES[i].line).collect();
-    let only = std::env::var_os("JAX_CASE").is_some();
-    assert!(unmet.is_empty() || only, "differences that are none any more: {unmet:#?}");
+        expected.filter(|(i, _)| !met.contains(i)).map(|(_, listed)| listed.line).collect();
+    let part = ["JAX_CASE", "JAX_TYPES"].iter().any(|name| std::env::var_os(name).is_some());
+    assert!(unmet.is_empty() || part, "differences that are none any more: {unmet:#?}");
 }
 
 #[test]
 fn special_values_are_those_of_jax() {
-    check("tests/fixtures/special/special.safetensors");
+    check(["tests/fixtures/special/special.safetensors".to_string()], DIFFERENCES.len());
 }
 
-/// `PODRACER_PEER_PYTHON=python cargo test --test it special_values -- --ignored`
+/// `PODRACER_PEER_PYTHON=python cargo test --test it special_values -- --ignored`; with
+/// `JAX_TYPES="f64 c128"` of these types, with `JAX_CASE=norm` of functions with such names.
 #[test]
 #[ignore = "minutes; needs a Python with jax and optax"]
 fn special_values_of_every_type_are_those_of_jax() {
     let Some(python) = peers::python("PODRACER_PEER_PYTHON") else { return };
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("special.safetensors");
-    let mut command = std::process::Command::new(python);
-    command.args(["tests/fixtures/special/make.py", "all"]).arg(&file);
-    assert!(command.status().unwrap().success());
-    check(file.to_str().unwrap());
+    let every = "f32 f64 f16 bf16 i8 i16 i32 i64 u8 u16 u32 u64 c64 c128";
+    let types = std::env::var("JAX_TYPES").unwrap_or(every.into());
+    // Each type is compared before the next is asked for.
+    let record = |dtype: &str| {
+        let file = folder.path().join(dtype);
+        let mut command = std::process::Command::new(&python);
+        command.args(["tests/fixtures/special/make.py", "all"]).arg(&file).env("JAX_TYPES", dtype);
+        assert!(command.status().unwrap().success());
+        file.to_str().unwrap().to_string()
+    };
+    check(types.split_whitespace().map(record), listed().count());
 }
 
 /// NumPy's numbers: JAX's loop does not end there.
@@ -287,7 +316,7 @@ fn divisors_of_the_least_integer_are_those_of_numpy() {
 fn the_page_lists_every_difference() {
     let page = std::fs::read_to_string("docs/jax-parity.md").unwrap();
     let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    for difference in DIFFERENCES {
+    for difference in listed() {
         let line = format!("- {}", difference.line);
         assert!(page.contains(&line), "docs/jax-parity.md lacks: {line}");
     }

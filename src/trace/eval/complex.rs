@@ -14,12 +14,12 @@ pub(super) fn unary(op: UnaryOp) -> fn(Complex64) -> Complex64 {
         UnaryOp::Neg => |z| -z,
         UnaryOp::Conj => |z| z.conj(),
         UnaryOp::Sign => |z| if z == Complex64::ZERO { z } else { z / z.norm() },
-        UnaryOp::Exp => Complex64::exp,
+        UnaryOp::Exp => |z| turned(z.re.exp(), z.re.exp(), z.im),
         UnaryOp::Expm1 => expm1,
-        UnaryOp::Log => Complex64::ln,
+        UnaryOp::Log => log,
         UnaryOp::Log1p => log1p,
         UnaryOp::Sqrt => sqrt,
-        UnaryOp::Rsqrt => |z| quotient(Complex64::ONE, sqrt(z)),
+        UnaryOp::Rsqrt => rsqrt,
         UnaryOp::Sin => Complex64::sin,
         UnaryOp::Cos => Complex64::cos,
         // tan z = -i tanh(i z).
@@ -28,14 +28,29 @@ pub(super) fn unary(op: UnaryOp) -> fn(Complex64) -> Complex64 {
             Complex::new(turned.im, -turned.re)
         },
         UnaryOp::Tanh => tanh,
-        UnaryOp::Asin => Complex64::asin,
-        UnaryOp::Acos => Complex64::acos,
-        UnaryOp::Sinh => Complex64::sinh,
-        UnaryOp::Cosh => Complex64::cosh,
-        UnaryOp::Asinh => Complex64::asinh,
-        UnaryOp::Acosh => Complex64::acosh,
-        UnaryOp::Atanh => Complex64::atanh,
-        UnaryOp::Logistic => |z| quotient(Complex64::ONE, Complex64::ONE + (-z).exp()),
+        // At infinities XLA's directions, which the polar forms do not know.
+        UnaryOp::Asin => |z| match infinite(z) {
+            true => Complex::new(z.re.atan2(z.im.abs()), signed(f64::INFINITY, z.im)),
+            false => z.asin(),
+        },
+        UnaryOp::Acos => |z| match infinite(z) {
+            true => Complex::new(z.im.abs().atan2(z.re), -signed(f64::INFINITY, z.im)),
+            false => z.acos(),
+        },
+        UnaryOp::Sinh => |z| turned(z.re.sinh(), z.re.cosh(), z.im),
+        UnaryOp::Cosh => |z| turned(z.re.cosh(), z.re.sinh(), z.im),
+        UnaryOp::Asinh => |z| match infinite(z) {
+            true => Complex::new(signed(f64::INFINITY, z.re), z.im.atan2(z.re.abs())),
+            false => z.asinh(),
+        },
+        UnaryOp::Acosh => |z| match infinite(z) {
+            true => Complex::new(f64::INFINITY, signed(z.im.abs().atan2(z.re), z.im)),
+            false => z.acosh(),
+        },
+        UnaryOp::Atanh => atanh,
+        UnaryOp::Logistic => |z| {
+            quotient(Complex64::ONE, Complex64::ONE + turned((-z.re).exp(), (-z.re).exp(), -z.im))
+        },
         _ => panic!("{} is not a function of complex numbers", op.name()),
     }
 }
@@ -46,21 +61,80 @@ pub(super) fn part(op: UnaryOp) -> Option<fn(Complex64) -> f64> {
     match op {
         UnaryOp::Real => Some(|z| z.re),
         UnaryOp::Imag => Some(|z| z.im),
-        UnaryOp::Abs => Some(Complex64::norm),
+        UnaryOp::Abs => Some(abs),
         _ => None,
     }
 }
 
-/// `x / y` by Smith's method, which does not overflow where the quotient is finite.
+fn infinite(z: Complex64) -> bool {
+    z.re.is_infinite() || z.im.is_infinite()
+}
+
+/// `size`, negative where `sign` is below 0.
+fn signed(size: f64, sign: f64) -> f64 {
+    if sign < 0.0 { -size } else { size }
+}
+
+fn atanh(z: Complex64) -> Complex64 {
+    if z.is_finite() {
+        return z.atanh();
+    }
+    let zero = if z.re >= 0.0 { 0.0 } else { -0.0 };
+    let quarter = std::f64::consts::FRAC_PI_2;
+    let re = if infinite(z) { zero } else { f64::NAN };
+    Complex::new(re, if z.im >= 0.0 { quarter } else { -quarter })
+}
+
+/// The absolute value, NaN of NaN parts also beside infinities, as XLA's.
+fn abs(z: Complex64) -> f64 {
+    if z.is_nan() { f64::NAN } else { z.norm() }
+}
+
+/// The principal logarithm.
+fn log(z: Complex64) -> Complex64 {
+    Complex::new(abs(z).ln(), z.arg())
+}
+
+/// `real cos(angle) + i imag sin(angle)`, real at angle 0.
+fn turned(real: f64, imag: f64, angle: f64) -> Complex64 {
+    let imag = if angle == 0.0 && !imag.is_finite() { 0.0 } else { imag * angle.sin() };
+    Complex::new(real * angle.cos(), imag)
+}
+
+/// `x / y` by Smith's method, which does not overflow where the quotient is finite; at zeros and
+/// infinities that of C99, Annex G.
 pub(super) fn quotient(x: Complex64, y: Complex64) -> Complex64 {
-    if y.re.abs() >= y.im.abs() {
-        let ratio = if y.re == 0.0 { 0.0 } else { y.im / y.re };
+    if y == Complex64::ZERO {
+        let size = f64::INFINITY.copysign(y.re);
+        return Complex::new(size * x.re, size * x.im);
+    }
+    let found = if y.re.abs() >= y.im.abs() {
+        let ratio = y.im / y.re;
         let size = y.re + y.im * ratio;
         Complex::new((x.re + x.im * ratio) / size, (x.im - x.re * ratio) / size)
     } else {
         let ratio = y.re / y.im;
         let size = y.re * ratio + y.im;
         Complex::new((x.re * ratio + x.im) / size, (x.im * ratio - x.re) / size)
+    };
+    if !found.re.is_nan() || !found.im.is_nan() {
+        return found;
+    }
+    // 1 for an infinite part, 0 for a finite one.
+    let direction = |z: Complex64| {
+        let part = |x: f64| f64::from(u8::from(x.is_infinite())).copysign(x);
+        Complex::new(part(z.re), part(z.im))
+    };
+    let scaled = |size: f64, x: Complex64, y: Complex64| {
+        let real = x.re * y.re + x.im * y.im;
+        Complex::new(size * real, size * (x.im * y.re - x.re * y.im))
+    };
+    if infinite(x) && y.is_finite() {
+        scaled(f64::INFINITY, direction(x), y)
+    } else if infinite(y) && x.is_finite() {
+        scaled(0.0, x, direction(y))
+    } else {
+        found
     }
 }
 
@@ -72,14 +146,15 @@ pub(super) fn power(x: Complex64, y: Complex64) -> Complex64 {
     if x == Complex64::ZERO && y.re > 0.0 {
         return Complex64::ZERO;
     }
-    (y * x.ln()).exp()
+    (y * log(x)).exp()
 }
 
 /// `e^z - 1`, exact near 0.
 fn expm1(z: Complex64) -> Complex64 {
-    let (sin, cos) = z.im.sin_cos();
+    let cos = z.im.cos();
     let half = (z.im / 2.0).sin();
-    Complex::new(z.re.exp_m1() * cos - 2.0 * half * half, z.re.exp() * sin)
+    let imag = turned(0.0, z.re.exp(), z.im).im;
+    Complex::new(z.re.exp_m1() * cos - 2.0 * half * half, imag)
 }
 
 /// `log(1 + z)`, exact near 0.
@@ -93,7 +168,20 @@ fn tanh(z: Complex64) -> Complex64 {
     if z.re.abs() > 20.0 {
         return Complex::new(z.re.signum(), 0.0);
     }
+    if z.re.is_nan() && z.im == 0.0 {
+        return Complex::new(f64::NAN, 0.0);
+    }
     z.tanh()
+}
+
+/// The inverse of the principal root.
+fn rsqrt(z: Complex64) -> Complex64 {
+    if infinite(z) && z.is_nan() {
+        let re = if z.re.is_infinite() { 0f64.copysign(z.re) } else { 0.0 };
+        return Complex::new(re, -signed(0.0, z.im));
+    }
+    let conjugated = z.re < 0.0 && z.im == 0.0 && z.im.is_sign_negative();
+    quotient(Complex64::ONE, if conjugated { sqrt(z).conj() } else { sqrt(z) })
 }
 
 /// The principal root; of infinities, whose angle the polar form does not know, as XLA's.
@@ -105,6 +193,8 @@ fn sqrt(z: Complex64) -> Complex64 {
         (_, true) => Complex::new(f64::INFINITY, z.im),
         (true, _) if z.re > 0.0 => Complex::new(z.re, 0f64.copysign(z.im)),
         (true, _) => Complex::new(0.0, f64::INFINITY.copysign(z.im)),
+        // The root of a real number is of the upper half plane, whatever the sign of its zero.
+        _ if z.im == 0.0 && z.re < 0.0 => Complex::new(0.0, (-z.re).sqrt()),
         _ => z.sqrt(),
     }
 }

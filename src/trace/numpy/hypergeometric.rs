@@ -36,10 +36,15 @@ pub fn hyp1f1(a: Tensor, b: Tensor, x: Tensor) -> Tensor {
         let (a, x) = broadcast_pair("hyp1f1", a, x);
         let b = b.broadcast_to(a.shape());
         // Kummer's transformation, so that terms of negative numbers do not cancel.
-        let negative = x.lt(0.0);
-        let (first, size) = (where_(negative, b - a, a), x.abs());
+        let negative = x.lt(0.0) & b.ne(f64::INFINITY);
+        let (first, size) = (where_(negative, b - a, a), where_(negative, -x, x));
         let sum = series(x, eps, |k| (first + k) / (b + k) * (size / (k + 1.0)));
-        where_(negative, x.exp() * sum, sum)
+        let value = where_(negative, x.exp() * sum, sum);
+        // Where the series divides 0 by 0, or infinity by infinity.
+        let value = where_(x.eq(0.0), ones_like(x), value);
+        let value = where_(b.eq(0.0), full_like(x, f64::INFINITY), value);
+        let value = where_(a.eq(b), x.exp(), value);
+        where_(a.eq(0.0), ones_like(x), value)
     })
 }
 

@@ -211,8 +211,8 @@ fn incomplete_beta(a: Tensor, b: Tensor, x: Tensor, eps: f64, least: f64) -> Ten
     where_(swapped, 1.0 - part, part)
 }
 
-/// `jax.scipy.special.betainc`, `lax.betainc`: the regularized incomplete beta function, of positive
-/// `a` and `b` and of `x` from 0 to 1, f32 or f64; else NaN. With derivatives by all three.
+/// `jax.scipy.special.betainc`, `lax.betainc`: the regularized incomplete beta function, of `a` and `b`
+/// from 0, not both 0, and of `x` from 0 to 1, f32 or f64; else NaN. With derivatives by all three.
 #[track_caller]
 pub fn betainc(a: Tensor, b: Tensor, x: Tensor) -> Tensor {
     let _scope = function("betainc");
@@ -225,7 +225,12 @@ pub fn betainc(a: Tensor, b: Tensor, x: Tensor) -> Tensor {
             let inner = incomplete_beta(a, b, x, eps, 0.0);
             let inner = where_(x.eq(0.0), zeros_like(x), inner);
             let inner = where_(x.eq(1.0), ones_like(x), inner);
-            let inside = a.gt(0.0) & b.gt(0.0) & x.ge(0.0) & x.le(1.0);
+            // All of the distribution lies at 0, or at 1.
+            let at_zero = a.eq(0.0) | b.eq(f64::INFINITY);
+            let at_one = b.eq(0.0) | a.eq(f64::INFINITY);
+            let inner = where_(at_zero & x.gt(0.0), ones_like(x), inner);
+            let inner = where_(at_one & x.lt(1.0), zeros_like(x), inner);
+            let inside = a.ge(0.0) & b.ge(0.0) & x.ge(0.0) & x.le(1.0) & !(at_zero & at_one);
             where_(inside, inner, full_like(x, f64::NAN))
         };
         let rule = move |(a, b, x), (ta, tb, tx): (Tensor, Tensor, Tensor)| {

@@ -168,6 +168,7 @@ pub const DIFFERENCES: &[Difference] = &[
             "fresnel_1",
             "gammainc",
             "gammaincc",
+            "i0",
             "kl_div",
             "ldexp_3",
             "log_ndtr",
@@ -184,7 +185,7 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
         at: |p| p.derivative() && p.nan_in_jax() && p.any(far),
         line: "Derivatives at infinities and at numbers whose squares or powers overflow, NaN in JAX, are limits: of \
-               `boxcox`, `dawsn`, `erfcx`, `exp1`, `expn`, `fresnel`, `gammainc`, `kl_div`, `ldexp`, `log_ndtr`, \
+               `boxcox`, `dawsn`, `erfcx`, `exp1`, `expn`, `fresnel`, `gammainc`, `i0`, `kl_div`, `ldexp`, `log_ndtr`, \
                `owens_t`, `rel_entr`, `sigmoid_focal_loss`, `sparse_plus`, `sparsemax_loss`, `spence`, \
                `standardize`, `xlogy`, `xlog1py`. That of `squareplus` is 1/2 there.",
     },
@@ -201,7 +202,7 @@ pub const DIFFERENCES: &[Difference] = &[
                finite; JAX gives NaN.",
     },
     Difference {
-        functions: &["boxcox", "boxcox1p", "beta"],
+        functions: &["boxcox", "boxcox1p", "boxcox_near_0", "beta"],
         at: |p| p.derivative() && p.nan_in_jax() && p.any(near),
         line: "Derivatives of `boxcox` by a lambda near 0, and of `beta` near 0, are rounding errors; JAX gives NaN.",
     },
@@ -314,9 +315,12 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         functions: &["xlogy", "xlog1py", "rel_entr", "kl_div"],
-        at: |p| p.which == 2 && p.x[0] == p.x[1] && p.any(far),
+        at: |p| {
+            let inverse = p.x[0].abs() == p.x[1].abs() && p.any(far) || p.nan_in_jax();
+            p.which == 2 && inverse
+        },
         line: "Derivatives of `xlogy`, `xlog1py`, `rel_entr` and `kl_div` by the second operand hold `x / y`; JAX's \
-               `x * (1 / y)` is 0 where the inverse is denormal.",
+               `x * (1 / y)` is 0 where the inverse is denormal, and NaN where it is infinite.",
     },
     Difference {
         functions: &["kl_div", "rel_entr"],
@@ -358,8 +362,29 @@ pub const DIFFERENCES: &[Difference] = &[
         line: "`kl_divergence_with_log_targets` of huge numbers is the difference of infinities in `interpret`.",
     },
     Difference {
+        functions: &["hyp1f1"],
+        at: |p| p.x[1] == -1.0 || p.x[0].is_infinite() || p.any(f64::is_nan),
+        line: "`hyp1f1` of a negative whole second operand, or of an infinite first one, is NaN or infinite; JAX has the \
+               other of them. Of NaN it is NaN; JAX's series ends with 1.",
+    },
+    Difference {
         functions: &["empty_nonzero"],
         at: |p| p.found == -1.0,
         line: "`nonzero` of nothing is filled with the given value; JAX fills it with 0.",
+    },
+];
+
+/// Differences of types that the fixture does not have.
+pub const OF_OTHER_TYPES: &[Difference] = &[
+    Difference {
+        functions: &["max", "min", "ptp", "norm_max", "norm_min"],
+        at: |p| p.dtype == DType::BF16 && p.derivative() && p.any(f64::is_nan),
+        line: "Gradients of `max`, `min` and `ptp` of `bf16` at NaN are 0, as those of other floats are; JAX's of \
+               `bf16` are NaN.",
+    },
+    Difference {
+        functions: &["spacing"],
+        at: |p| p.dtype == DType::F16 && p.x[0] < 0.0,
+        line: "`spacing` of negative `f16` is negative, as of the other types; that of NumPy and JAX is positive.",
     },
 ];

@@ -1,7 +1,7 @@
 //! Elementwise functions beside those of `tests/it/elementary`, and functions of vectors.
 
 use podracer::trace::numpy::{self as np, Closeness, ConvolveMode};
-use podracer::trace::ops::{constant, div, ones_like, where_};
+use podracer::trace::ops::{constant, div, full_like, ones_like, where_};
 use podracer::{DType, Literal, Tensor, losses};
 
 use super::Function::{One, Three, Two};
@@ -13,6 +13,11 @@ fn vector(values: &[f32], like: Tensor) -> Tensor {
 
 fn equal_nan() -> Closeness {
     Closeness { equal_nan: true, ..Closeness::default() }
+}
+
+/// NaN instead of an `x` that is as huge as `y`: JAX's loop of `gammainc` does not end there in f64.
+fn unequal(x: Tensor, y: Tensor) -> Tensor {
+    where_(x.eq(y) & x.gt(1e30), full_like(x, f64::NAN), x)
 }
 
 /// Functions of the vector of special values.
@@ -132,6 +137,7 @@ pub const BINARY: &[Row] = &[
     ("rel_entr", "special.rel_entr(x, y)", Two(np::rel_entr)),
     ("kl_div", "special.kl_div(x, y)", Two(np::kl_div)),
     ("boxcox", "special.boxcox(x, y)", Two(np::boxcox)),
+    ("boxcox_near_0", "special.boxcox(x, y * 0.05)", Two(|x, y| np::boxcox(x, y * 0.05))),
     ("boxcox1p", "special.boxcox1p(x, y)", Two(np::boxcox1p)),
     ("isclose", "jnp.isclose(x, y)", Two(|x, y| x.isclose(y, Closeness::default()))),
     ("isclose_nan", "jnp.isclose(x, y, equal_nan=True)", Two(|x, y| x.isclose(y, equal_nan()))),
@@ -151,8 +157,12 @@ pub const BINARY: &[Row] = &[
     ("comb", "special.comb(x, y)", Two(np::comb)),
     ("beta", "special.beta(x, y)", Two(np::beta)),
     ("poch", "special.poch(x, y)", Two(np::poch)),
-    ("gammainc", "special.gammainc(x, y)", Two(np::gammainc)),
-    ("gammaincc", "special.gammaincc(x, y)", Two(np::gammaincc)),
+    ("gammainc", "special.gammainc(unequal(x, y), y)", Two(|x, y| np::gammainc(unequal(x, y), y))),
+    (
+        "gammaincc",
+        "special.gammaincc(unequal(x, y), y)",
+        Two(|x, y| np::gammaincc(unequal(x, y), y)),
+    ),
     ("zeta", "special.zeta(x, y)", Two(np::zeta)),
     ("owens_t", "special.owens_t(x, y)", Two(np::owens_t)),
     ("clip_below", "jnp.clip(x, y, 2.0)", Two(|x, y| x.clip(y, 2.0))),
@@ -177,6 +187,50 @@ pub const TERNARY: &[Row] = &[
     ("clip", "jnp.clip(x, y, z)", Three(|x, y, z| x.clip(y, z))),
     ("clamp", "lax.clamp(x, y, z)", Three(|x, y, z| y.clamp(x, z))),
     ("where", "jnp.where(x > 0, y, z)", Three(|x, y, z| where_(x.gt(0.0), y, z))),
+];
+
+/// Functions of such triples without the derivatives, which JAX has by one operand only.
+pub const TRIPLES_OF_VALUES: &[Row] = &[
+    ("betainc", "special.betainc(x, y, z)", Three(np::betainc)),
+    ("hyp1f1", "special.hyp1f1(x, y, z)", Three(np::hyp1f1)),
+];
+
+/// Functions of complex numbers.
+pub const COMPLEX_UNARY: &[Row] = &[
+    ("complex_abs", "jnp.abs(x)", One(|x| x.abs())),
+    ("complex_angle", "jnp.angle(x)", One(|x| x.angle())),
+    ("complex_sign", "jnp.sign(x)", One(|x| x.sign())),
+    ("complex_conj", "jnp.conj(x)", One(|x| x.conj())),
+    ("complex_neg", "-x", One(|x| -x)),
+    ("complex_is_finite", "jnp.isfinite(x)", One(|x| x.is_finite())),
+    ("complex_is_nan", "jnp.isnan(x)", One(|x| x.is_nan())),
+    ("complex_exp", "jnp.exp(x)", One(|x| x.exp())),
+    ("complex_expm1", "jnp.expm1(x)", One(|x| x.expm1())),
+    ("complex_log", "jnp.log(x)", One(|x| x.log())),
+    ("complex_log1p", "jnp.log1p(x)", One(|x| x.log1p())),
+    ("complex_sqrt", "jnp.sqrt(x)", One(|x| x.sqrt())),
+    ("complex_rsqrt", "lax.rsqrt(x)", One(|x| x.rsqrt())),
+    ("complex_tan", "jnp.tan(x)", One(|x| x.tan())),
+    ("complex_sinh", "jnp.sinh(x)", One(|x| x.sinh())),
+    ("complex_cosh", "jnp.cosh(x)", One(|x| x.cosh())),
+    ("complex_tanh", "jnp.tanh(x)", One(|x| x.tanh())),
+    ("complex_asin", "jnp.arcsin(x)", One(|x| x.asin())),
+    ("complex_acos", "jnp.arccos(x)", One(|x| x.acos())),
+    ("complex_asinh", "jnp.arcsinh(x)", One(|x| x.asinh())),
+    ("complex_acosh", "jnp.arccosh(x)", One(|x| x.acosh())),
+    ("complex_atanh", "jnp.arctanh(x)", One(|x| x.atanh())),
+    ("complex_sigmoid", "nn.sigmoid(x)", One(|x| x.sigmoid())),
+    ("complex_square", "jnp.square(x)", One(|x| x.square())),
+    ("complex_reciprocal", "jnp.reciprocal(x)", One(|x| x.reciprocal())),
+];
+
+/// Functions of pairs of complex numbers.
+pub const COMPLEX_BINARY: &[Row] = &[
+    ("complex_add", "x + y", Two(|x, y| x + y)),
+    ("complex_sub", "x - y", Two(|x, y| x - y)),
+    ("complex_mul", "x * y", Two(|x, y| x * y)),
+    ("complex_div", "x / y", Two(|x, y| x / y)),
+    ("complex_equal", "x == y", Two(|x, y| x.eq(y))),
 ];
 
 /// Functions of integers.
