@@ -40,11 +40,12 @@ pub fn hyp1f1(a: Tensor, b: Tensor, x: Tensor) -> Tensor {
         let (first, size) = (where_(negative, b - a, a), where_(negative, -x, x));
         let sum = series(x, eps, |k| (first + k) / (b + k) * (size / (k + 1.0)));
         let value = where_(negative, x.exp() * sum, sum);
-        // Where the series divides 0 by 0, or infinity by infinity.
-        let value = where_(x.eq(0.0), ones_like(x), value);
+        // Where the series divides 0 by 0, or infinity by infinity; elsewhere it has the derivatives.
+        let fails = value.is_nan();
+        let value = where_(fails & x.eq(0.0), ones_like(x), value);
         let value = where_(b.eq(0.0), full_like(x, f64::INFINITY), value);
-        let value = where_(a.eq(b), x.exp(), value);
-        where_(a.eq(0.0), ones_like(x), value)
+        let value = where_(fails & a.eq(b), x.exp(), value);
+        where_((fails | b.eq(0.0)) & a.eq(0.0), ones_like(x), value)
     })
 }
 
@@ -97,4 +98,34 @@ pub fn bessel_jn(z: Tensor, v: usize, n_iter: usize) -> Tensor {
         }
         stack(&rows, 0)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::ops::zeros_like;
+    use crate::{Array, interpret, jvp};
+
+    /// By `a`, `b` and `x` where a formula of its own would take the place of the series.
+    #[test]
+    fn hyp1f1_keeps_its_derivatives_at_special_operands() {
+        let slopes = interpret(|(a, b, x): (Tensor, Tensor, Tensor)| {
+            let (one, zero) = (ones_like(x), zeros_like(x));
+            let along = |t| jvp(|(a, b, x)| hyp1f1(a, b, x), (a, b, x), t).1;
+            [along((one, zero, zero)), along((zero, one, zero)), along((zero, zero, one))]
+        });
+        // At x = 0 the slope is a / b; at a = b those by a and b are opposite; at a = 0 that
+        // by a is the sum of x^k / (k (b)_k).
+        for (operands, expected) in [
+            ([1.0f32, 2.0, 0.0], [0.0f32, 0.0, 0.5]),
+            ([2.0, 2.0, 1.0], [1.165_381_8, -1.165_381_8, 2.718_281_7]),
+            ([0.0, 2.0, 1.0], [0.599_620_3, 0.0, 0.0]),
+        ] {
+            let [a, b, x] = operands.map(Array::from);
+            for (found, expected) in slopes.call((a, b, x)).unwrap().iter().zip(expected) {
+                let found = found.to_vec::<f32>().unwrap()[0];
+                assert!((found - expected).abs() < 1e-5, "{operands:?}: {found}, not {expected}");
+            }
+        }
+    }
 }
