@@ -97,6 +97,7 @@ impl Emitter<'_> {
             UnaryOp::Log1p => "stablehlo.log_plus_one",
             UnaryOp::Sqrt => "stablehlo.sqrt",
             UnaryOp::Rsqrt => "stablehlo.rsqrt",
+            UnaryOp::Sin | UnaryOp::Cos if ty.dtype.is_complex() => return self.wave(op, x, ty),
             UnaryOp::Sin => "stablehlo.sine",
             UnaryOp::Cos => "stablehlo.cosine",
             UnaryOp::Tan => "stablehlo.tan",
@@ -163,6 +164,32 @@ impl Emitter<'_> {
         let (re, im) = (self.part("real", x, ty), self.part("imag", x, ty));
         let im = self.unary(UnaryOp::Neg, im, &part);
         self.complex(re, im, &part)
+    }
+
+    /// The sine or cosine of complex numbers, as JAX's: hyperbolic functions by `expm1`, which is exact near
+    /// 0, and a part that is 0 where the real part is, also beside an infinite one.
+    fn wave(&mut self, op: UnaryOp, x: Value, ty: &TensorType) -> Value {
+        let part = &TensorType::new(ty.dtype.real(), &ty.shape);
+        let [zero, two] = [0.0, 2.0].map(|x| self.constant(&Literal::filled(part.clone(), x)));
+        let (re, im) = (self.part("real", x, ty), self.part("imag", x, ty));
+        let real = self.compare(CompareOp::Eq, re, zero, part);
+        let [sin, cos] = [UnaryOp::Sin, UnaryOp::Cos].map(|op| self.unary(op, re, part));
+        let negated = self.unary(UnaryOp::Neg, im, part);
+        let [up, down] = [im, negated].map(|x| self.unary(UnaryOp::Expm1, x, part));
+        let difference = self.binary(BinaryOp::Sub, up, down, part);
+        let sum = self.binary(BinaryOp::Add, up, down, part);
+        let sum = self.binary(BinaryOp::Add, sum, two, part);
+        let sinh = self.binary(BinaryOp::Div, difference, two, part);
+        let cosh = self.binary(BinaryOp::Div, sum, two, part);
+        let negated = self.unary(UnaryOp::Neg, sin, part);
+        let (first, second) = if op == UnaryOp::Sin { (sin, cos) } else { (cos, negated) };
+        let re = self.binary(BinaryOp::Mul, first, cosh, part);
+        let im = self.binary(BinaryOp::Mul, second, sinh, part);
+        let mask = predicate(part);
+        let cleared = if op == UnaryOp::Sin { re } else { im };
+        let cleared = self.select(real, zero, cleared, &mask, part);
+        let (re, im) = if op == UnaryOp::Sin { (cleared, im) } else { (re, cleared) };
+        self.complex(re, im, part)
     }
 
     /// A discrete Fourier transform.

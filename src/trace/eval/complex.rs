@@ -20,8 +20,15 @@ pub(super) fn unary(op: UnaryOp) -> fn(Complex64) -> Complex64 {
         UnaryOp::Log1p => log1p,
         UnaryOp::Sqrt => sqrt,
         UnaryOp::Rsqrt => rsqrt,
-        UnaryOp::Sin => Complex64::sin,
-        UnaryOp::Cos => Complex64::cos,
+        // Of 0 and an infinite part as JAX's: a part that is 0.
+        UnaryOp::Sin => |z| {
+            let re = if z.re == 0.0 { 0.0 } else { z.re.sin() * z.im.cosh() };
+            Complex::new(re, z.re.cos() * z.im.sinh())
+        },
+        UnaryOp::Cos => |z| {
+            let im = if z.re == 0.0 { 0.0 } else { -z.re.sin() * z.im.sinh() };
+            Complex::new(z.re.cos() * z.im.cosh(), im)
+        },
         // tan z = -i tanh(i z).
         UnaryOp::Tan => |z| {
             let turned = tanh(Complex::new(-z.im, z.re));
@@ -138,15 +145,20 @@ pub(super) fn quotient(x: Complex64, y: Complex64) -> Complex64 {
     }
 }
 
-/// `x^y`, the principal value; `0^0` is 1.
+/// `x^y`, the principal value, by the formula of XLA: a part of it that is NaN makes both parts NaN.
+/// `x^0` and `1^y` are 1; real powers of infinity and 0 have no direction.
 pub(super) fn power(x: Complex64, y: Complex64) -> Complex64 {
-    if y == Complex64::ZERO {
+    if y == Complex64::ZERO || x == Complex64::ONE {
         return Complex64::ONE;
     }
-    if x == Complex64::ZERO && y.re > 0.0 {
-        return Complex64::ZERO;
+    let endless = x == Complex64::new(f64::INFINITY, 0.0);
+    if y.im == 0.0 && (endless || x == Complex64::ZERO && y.re > 0.0) {
+        return Complex64::new(x.re.abs().powf(y.re), 0.0);
     }
-    (y * log(x)).exp()
+    let (size, angle) = (abs(x), x.arg());
+    let turn = y.re * angle + y.im * size.ln();
+    let size = size.powf(y.re) * (-y.im * angle).exp();
+    Complex64::new(size * turn.cos(), size * turn.sin())
 }
 
 /// `e^z - 1`, exact near 0.

@@ -107,7 +107,8 @@ fn bessel_ie(order: i32, x: f64) -> f64 {
             term *= ((2.0 * k - 1.0).powi(2) - square) / (8.0 * k * size);
             k += 1.0;
         }
-        sum / (2.0 * PI * size).sqrt()
+        // Two roots: the product overflows at the largest number.
+        sum / ((2.0 * PI).sqrt() * size.sqrt())
     };
     if order == 1 { value.copysign(x) } else { value }
 }

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::incomplete::epsilon;
+use super::incomplete::{epsilon, in_f32};
 use crate::trace::control::{scan, while_loop};
 use crate::trace::ops::{arange, broadcast_pair, constant, full_like, ones_like, stack, where_};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
@@ -25,54 +25,57 @@ fn series(like: Tensor, eps: f64, ratio: impl Fn(Tensor) -> Tensor) -> Tensor {
     while_loop(unfinished, step, (zero, one, one)).2
 }
 
-/// `jax.scipy.special.hyp1f1`: Kummer's confluent hypergeometric function, by its power series. f32 or
-/// f64.
+/// `jax.scipy.special.hyp1f1`: Kummer's confluent hypergeometric function, by its power series.
 #[track_caller]
 pub fn hyp1f1(a: Tensor, b: Tensor, x: Tensor) -> Tensor {
     let _scope = function("hyp1f1");
-    at_line(Location::caller(), || {
-        let eps = epsilon("hyp1f1", x);
-        let (a, b) = broadcast_pair("hyp1f1", a, b);
-        let (a, x) = broadcast_pair("hyp1f1", a, x);
-        let b = b.broadcast_to(a.shape());
-        // Kummer's transformation, so that terms of negative numbers do not cancel.
-        let negative = x.lt(0.0) & b.ne(f64::INFINITY);
-        let (first, size) = (where_(negative, b - a, a), where_(negative, -x, x));
-        let sum = series(x, eps, |k| (first + k) / (b + k) * (size / (k + 1.0)));
-        let value = where_(negative, x.exp() * sum, sum);
-        // Where the series divides 0 by 0, or infinity by infinity; elsewhere it has the derivatives.
-        let fails = value.is_nan();
-        let value = where_(fails & x.eq(0.0), ones_like(x), value);
-        let value = where_(b.eq(0.0), full_like(x, f64::INFINITY), value);
-        let value = where_(fails & a.eq(b), x.exp(), value);
-        where_((fails | b.eq(0.0)) & a.eq(0.0), ones_like(x), value)
-    })
+    at_line(Location::caller(), || in_f32("hyp1f1", [a, b, x], kummer))
+}
+
+fn kummer([a, b, x]: [Tensor; 3]) -> Tensor {
+    let eps = epsilon(x);
+    let (a, b) = broadcast_pair("hyp1f1", a, b);
+    let (a, x) = broadcast_pair("hyp1f1", a, x);
+    let b = b.broadcast_to(a.shape());
+    // Kummer's transformation, so that terms of negative numbers do not cancel.
+    let negative = x.lt(0.0) & b.ne(f64::INFINITY);
+    let (first, size) = (where_(negative, b - a, a), where_(negative, -x, x));
+    let sum = series(x, eps, |k| (first + k) / (b + k) * (size / (k + 1.0)));
+    let value = where_(negative, x.exp() * sum, sum);
+    // Where the series divides 0 by 0, or infinity by infinity; elsewhere it has the derivatives.
+    let fails = value.is_nan();
+    let value = where_(fails & x.eq(0.0), ones_like(x), value);
+    let value = where_(b.eq(0.0), full_like(x, f64::INFINITY), value);
+    let value = where_(fails & a.eq(b), x.exp(), value);
+    where_((fails | b.eq(0.0)) & a.eq(0.0), ones_like(x), value)
 }
 
 /// `jax.scipy.special.hyp2f1`: Gauss's hypergeometric function for `x` from -infinity to below 1, by
-/// its power series; NaN from 1 on. f32 or f64.
+/// its power series; NaN from 1 on.
 #[track_caller]
 pub fn hyp2f1(a: Tensor, b: Tensor, c: Tensor, x: Tensor) -> Tensor {
     let _scope = function("hyp2f1");
-    at_line(Location::caller(), || {
-        let eps = epsilon("hyp2f1", x);
-        let (a, x) = broadcast_pair("hyp2f1", a, x);
-        let [b, c] = [b, c].map(|y| broadcast_pair("hyp2f1", x, y).1);
-        let inside = x.lt(1.0);
-        let x = where_(inside, x, full_like(x, 0.5));
-        // Pfaff's transformation moves negative numbers to 0..1.
-        let negative = x.lt(0.0);
-        let second = where_(negative, c - b, b);
-        let y = where_(negative, x / (x - 1.0), x);
-        let sum = series(x, eps, |k| (a + k) * (second + k) / (c + k) * (y / (k + 1.0)));
-        let value = where_(negative, (1.0 - x).pow(-a) * sum, sum);
-        where_(inside, value, full_like(x, f64::NAN))
-    })
+    at_line(Location::caller(), || in_f32("hyp2f1", [a, b, c, x], gauss))
+}
+
+fn gauss([a, b, c, x]: [Tensor; 4]) -> Tensor {
+    let eps = epsilon(x);
+    let (a, x) = broadcast_pair("hyp2f1", a, x);
+    let [b, c] = [b, c].map(|y| broadcast_pair("hyp2f1", x, y).1);
+    let inside = x.lt(1.0);
+    let x = where_(inside, x, full_like(x, 0.5));
+    // Pfaff's transformation moves negative numbers to 0..1.
+    let negative = x.lt(0.0);
+    let second = where_(negative, c - b, b);
+    let y = where_(negative, x / (x - 1.0), x);
+    let sum = series(x, eps, |k| (a + k) * (second + k) / (c + k) * (y / (k + 1.0)));
+    let value = where_(negative, (1.0 - x).pow(-a) * sum, sum);
+    where_(inside, value, full_like(x, f64::NAN))
 }
 
 /// `jax.scipy.special.bessel_jn` with `v` and `n_iter`: the Bessel functions of the first kind of orders
 /// 0 to `v`, along a new first axis, by downward recurrence from order `n_iter`, which must be above
-/// `v` and the absolute values of `z`. f32 or f64.
+/// `v` and the absolute values of `z`.
 #[track_caller]
 pub fn bessel_jn(z: Tensor, v: usize, n_iter: usize) -> Tensor {
     let _scope = function("bessel_jn");
@@ -80,24 +83,25 @@ pub fn bessel_jn(z: Tensor, v: usize, n_iter: usize) -> Tensor {
         let problem = format!("takes iterations above order {v}, at most 1000; was given {n_iter}");
         fail_op("bessel_jn", problem);
     }
-    at_line(Location::caller(), || {
-        let _ = epsilon("bessel_jn", z);
-        // Ratios of neighboring orders, and the sum J0 + 2 J2 + 2 J4 + .. = 1 in units of the order.
-        let step = |(ratio, sum): (Tensor, Tensor), n: Tensor| {
-            let ratio = 1.0 / (n * 2.0 / z - ratio);
-            let weight = 2.0 - (n - 1.0).modulo(2.0) * 2.0;
-            ((ratio, sum * ratio + weight), ratio)
-        };
-        let orders = (n_iter as i32 - arange(n_iter, DType::I32)).to(z.dtype());
-        let last = if n_iter.is_multiple_of(2) { 2.0 } else { 0.0 };
-        let start = (full_like(z, 0.0), full_like(z, last));
-        let ((_, sum), ratios) = scan(step, start, orders);
-        let mut rows = vec![1.0 / (sum - 1.0)];
-        for order in 1..=v {
-            rows.push(rows[order - 1] * ratios.index_axis(0, (n_iter - order) as isize));
-        }
-        stack(&rows, 0)
-    })
+    at_line(Location::caller(), || in_f32("bessel_jn", [z], |[z]| bessel(z, v, n_iter)))
+}
+
+fn bessel(z: Tensor, v: usize, n_iter: usize) -> Tensor {
+    // Ratios of neighboring orders, and the sum J0 + 2 J2 + 2 J4 + .. = 1 in units of the order.
+    let step = |(ratio, sum): (Tensor, Tensor), n: Tensor| {
+        let ratio = 1.0 / (n * 2.0 / z - ratio);
+        let weight = 2.0 - (n - 1.0).modulo(2.0) * 2.0;
+        ((ratio, sum * ratio + weight), ratio)
+    };
+    let orders = (n_iter as i32 - arange(n_iter, DType::I32)).to(z.dtype());
+    let last = if n_iter.is_multiple_of(2) { 2.0 } else { 0.0 };
+    let start = (full_like(z, 0.0), full_like(z, last));
+    let ((_, sum), ratios) = scan(step, start, orders);
+    let mut rows = vec![1.0 / (sum - 1.0)];
+    for order in 1..=v {
+        rows.push(rows[order - 1] * ratios.index_axis(0, (n_iter - order) as isize));
+    }
+    stack(&rows, 0)
 }
 
 #[cfg(test)]

@@ -9,15 +9,34 @@ use crate::trace::jvp::jvp;
 use crate::trace::ops::{broadcast_pair, full_like, ones_like, where_, zeros_like};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::DType;
+use crate::tree::{self, Tree};
 
-/// Unit in the last place of 1.
+/// Calls `f`, of f32 or f64, with operands of those types, or of f16 or bf16: in f32, its floats rounded
+/// to the type of the operands, as in JAX.
 #[track_caller]
-pub(super) fn epsilon(op: &str, x: Tensor) -> f64 {
-    match x.dtype() {
-        DType::F32 => f64::from(f32::EPSILON),
-        DType::F64 => f64::EPSILON,
-        _ => fail_op(op, format!("takes f32 or f64, and was given {}", x.ty())),
+pub(super) fn in_f32<const N: usize, Y: Tree<Tensor>>(
+    op: &str,
+    x: [Tensor; N],
+    f: impl FnOnce([Tensor; N]) -> Y,
+) -> Y {
+    let dtype = x[0].dtype();
+    if !matches!(dtype, DType::F16 | DType::BF16) {
+        if !matches!(dtype, DType::F32 | DType::F64) {
+            fail_op(op, format!("takes f16, bf16, f32 or f64, and was given {}", x[0].ty()));
+        }
+        return f(x);
     }
+    // Operands of other types stay what they are, for `f` to refuse.
+    let wide = |x: Tensor| if x.dtype() == dtype { x.to(DType::F32) } else { x };
+    let y = f(x.map(wide));
+    let rounded = |y: Tensor| if y.dtype() == DType::F32 { y.to(dtype) } else { y };
+    let leaves: Vec<Tensor> = tree::leaves(&y).into_iter().map(rounded).collect();
+    tree::replace(&y, leaves)
+}
+
+/// Unit in the last place of 1 of f32 or f64.
+pub(super) fn epsilon(x: Tensor) -> f64 {
+    if x.dtype() == DType::F64 { f64::EPSILON } else { f32::EPSILON.into() }
 }
 
 /// Most terms of a series or a continued fraction.
@@ -28,7 +47,7 @@ const MAX_TERMS: i32 = 2000;
 const DERIVATIVE_TERMS: f64 = 100.0;
 
 /// The partial derivative of an elementwise `f` at `x`, by forward mode.
-fn partial(f: impl FnOnce(Tensor) -> Tensor, x: Tensor) -> Tensor {
+pub(super) fn partial(f: impl FnOnce(Tensor) -> Tensor, x: Tensor) -> Tensor {
     jvp(f, x, ones_like(x)).1
 }
 
@@ -59,20 +78,29 @@ fn upper_fraction(a: Tensor, x: Tensor, eps: f64, least: f64) -> Tensor {
     type Carry = (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor);
     let b = x + 1.0 - a;
     let d = 1.0 / b;
-    let step = |(i, b, c, d, h, _): Carry| {
+    let step = |(i, b, c, d, h, change): Carry| {
         let i = i + 1.0;
         let numerator = i * (a - i);
         let b = b + 2.0;
         let d = 1.0 / away_from_zero(numerator * d + b);
         let c = away_from_zero(b + numerator / c);
-        let factor = d * c;
-        (i, b, c, d, h * factor, (factor - 1.0).abs())
+        let (factor, change) = settled(d * c, change, eps);
+        (i, b, c, d, h * factor, change)
     };
     let unfinished = |(i, _, _, _, _, change): Carry| {
         (change.gt(eps).any(..) | i.max(..).lt(least)) & i.max(..).lt(f64::from(MAX_TERMS))
     };
     let start = (zeros_like(x), b, full_like(x, 1e30), d, d, ones_like(x));
     while_loop(unfinished, step, start).4 * gamma_factor(a, x, a)
+}
+
+/// A factor of a continued fraction, and its distance from 1. After a distance of at most `eps` that is
+/// rounding, which would add up while other elements go on: the factor is 1 then, with its derivatives.
+fn settled(factor: Tensor, before: Tensor, eps: f64) -> (Tensor, Tensor) {
+    let done = before.le(eps);
+    let rest = (factor - 1.0).stop_gradient();
+    let factor = factor - where_(done, rest, zeros_like(rest));
+    (factor, where_(done, before, rest.abs()))
 }
 
 fn away_from_zero(x: Tensor) -> Tensor {
@@ -95,8 +123,8 @@ fn incomplete_gamma(a: Tensor, x: Tensor, upper: bool, eps: f64, least: f64) -> 
 }
 
 /// [`incomplete_gamma`] with its values at the ends of its domain, and both derivatives.
-fn gamma_with_rule(op: &'static str, a: Tensor, x: Tensor, upper: bool) -> Tensor {
-    let eps = epsilon(op, a);
+fn gamma_with_rule(op: &'static str, [a, x]: [Tensor; 2], upper: bool) -> Tensor {
+    let eps = epsilon(a);
     let (a, x) = broadcast_pair(op, a, x);
     let at_zero = if upper { 1.0 } else { 0.0 };
     let value = move |(a, x): (Tensor, Tensor)| {
@@ -123,7 +151,7 @@ fn gamma_with_rule(op: &'static str, a: Tensor, x: Tensor, upper: bool) -> Tenso
 }
 
 /// `jax.scipy.special.gammainc`, `lax.igamma`: the regularized lower incomplete gamma function
-/// `P(a, x)`, of f32 or f64; NaN of negative numbers. With derivatives by both.
+/// `P(a, x)`; NaN of negative numbers. With derivatives by both.
 ///
 /// ```
 /// use podracer::trace::numpy::gammainc;
@@ -137,7 +165,9 @@ fn gamma_with_rule(op: &'static str, a: Tensor, x: Tensor, upper: bool) -> Tenso
 #[track_caller]
 pub fn gammainc(a: Tensor, x: Tensor) -> Tensor {
     let _scope = function("gammainc");
-    at_line(Location::caller(), || gamma_with_rule("gammainc", a, x, false))
+    at_line(Location::caller(), || {
+        in_f32("gammainc", [a, x], |x| gamma_with_rule("gammainc", x, false))
+    })
 }
 
 /// `jax.scipy.special.gammaincc`, `lax.igammac`: the regularized upper incomplete gamma function
@@ -145,21 +175,24 @@ pub fn gammainc(a: Tensor, x: Tensor) -> Tensor {
 #[track_caller]
 pub fn gammaincc(a: Tensor, x: Tensor) -> Tensor {
     let _scope = function("gammaincc");
-    at_line(Location::caller(), || gamma_with_rule("gammaincc", a, x, true))
+    at_line(Location::caller(), || {
+        in_f32("gammaincc", [a, x], |x| gamma_with_rule("gammaincc", x, true))
+    })
 }
 
 /// `lax.igamma_grad_a`: the derivative of [`gammainc`] by `a`.
 #[track_caller]
 pub fn igamma_grad_a(a: Tensor, x: Tensor) -> Tensor {
     let _scope = function("igamma_grad_a");
-    at_line(Location::caller(), || {
-        let eps = epsilon("igamma_grad_a", a);
-        let (a, x) = broadcast_pair("igamma_grad_a", a, x);
-        let inner = partial(|a| incomplete_gamma(a, x, false, eps, DERIVATIVE_TERMS), a);
-        let inner = where_(x.eq(0.0), zeros_like(x), inner);
-        // NaN is neither.
-        where_(x.ge(0.0) & a.gt(0.0), inner, full_like(x, f64::NAN))
-    })
+    at_line(Location::caller(), || in_f32("igamma_grad_a", [a, x], gradient_by_a))
+}
+
+fn gradient_by_a([a, x]: [Tensor; 2]) -> Tensor {
+    let (a, x) = broadcast_pair("igamma_grad_a", a, x);
+    let inner = partial(|a| incomplete_gamma(a, x, false, epsilon(a), DERIVATIVE_TERMS), a);
+    let inner = where_(x.eq(0.0), zeros_like(x), inner);
+    // NaN is neither.
+    where_(x.ge(0.0) & a.gt(0.0), inner, full_like(x, f64::NAN))
 }
 
 /// `lax.random_gamma_grad`: the derivative by `a` of a sample `x` of the gamma distribution of shape
@@ -168,9 +201,11 @@ pub fn igamma_grad_a(a: Tensor, x: Tensor) -> Tensor {
 pub fn random_gamma_grad(a: Tensor, x: Tensor) -> Tensor {
     let _scope = function("random_gamma_grad");
     at_line(Location::caller(), || {
-        let (a, x) = broadcast_pair("random_gamma_grad", a, x);
-        let density = ((a - 1.0) * x.log() - x - a.lgamma()).exp();
-        -igamma_grad_a(a, x) / density
+        in_f32("random_gamma_grad", [a, x], |[a, x]| {
+            let (a, x) = broadcast_pair("random_gamma_grad", a, x);
+            let density = ((a - 1.0) * x.log() - x - a.lgamma()).exp();
+            -gradient_by_a([a, x]) / density
+        })
     })
 }
 
@@ -180,7 +215,7 @@ fn beta_fraction(a: Tensor, b: Tensor, x: Tensor, eps: f64, least: f64) -> Tenso
     type Carry = (Tensor, Tensor, Tensor, Tensor, Tensor);
     let sum = a + b;
     let d = 1.0 / away_from_zero(1.0 - sum * x / (a + 1.0));
-    let step = |(m, c, d, h, _): Carry| {
+    let step = |(m, c, d, h, change): Carry| {
         let m = m + 1.0;
         let twice = m * 2.0;
         let apply = |c: Tensor, d: Tensor, numerator: Tensor| {
@@ -191,7 +226,8 @@ fn beta_fraction(a: Tensor, b: Tensor, x: Tensor, eps: f64, least: f64) -> Tenso
         let h = h * (c * d);
         let odd = -(a + m) * (sum + m) * x / ((a + twice) * (a + 1.0 + twice));
         let (c, d) = apply(c, d, odd);
-        (m, c, d, h * (c * d), (c * d - 1.0).abs())
+        let (factor, change) = settled(c * d, change, eps);
+        (m, c, d, h * factor, change)
     };
     let unfinished = |(m, _, _, _, change): Carry| {
         (change.gt(eps).any(..) | m.max(..).lt(least)) & m.max(..).lt(f64::from(MAX_TERMS))
@@ -212,36 +248,38 @@ fn incomplete_beta(a: Tensor, b: Tensor, x: Tensor, eps: f64, least: f64) -> Ten
 }
 
 /// `jax.scipy.special.betainc`, `lax.betainc`: the regularized incomplete beta function, of `a` and `b`
-/// from 0, not both 0, and of `x` from 0 to 1, f32 or f64; else NaN. With derivatives by all three.
+/// from 0, not both 0, and of `x` from 0 to 1; else NaN. With derivatives by all three.
 #[track_caller]
 pub fn betainc(a: Tensor, b: Tensor, x: Tensor) -> Tensor {
     let _scope = function("betainc");
-    at_line(Location::caller(), || {
-        let eps = epsilon("betainc", a);
-        let (a, b) = broadcast_pair("betainc", a, b);
-        let (a, x) = broadcast_pair("betainc", a, x);
-        let b = b.broadcast_to(a.shape());
-        let value = move |(a, b, x): (Tensor, Tensor, Tensor)| {
-            let inner = incomplete_beta(a, b, x, eps, 0.0);
-            let inner = where_(x.eq(0.0), zeros_like(x), inner);
-            let inner = where_(x.eq(1.0), ones_like(x), inner);
-            // All of the distribution lies at 0, or at 1.
-            let at_zero = a.eq(0.0) | b.eq(f64::INFINITY);
-            let at_one = b.eq(0.0) | a.eq(f64::INFINITY);
-            let inner = where_(at_zero & x.gt(0.0), ones_like(x), inner);
-            let inner = where_(at_one & x.lt(1.0), zeros_like(x), inner);
-            let inside = a.ge(0.0) & b.ge(0.0) & x.ge(0.0) & x.le(1.0) & !(at_zero & at_one);
-            where_(inside, inner, full_like(x, f64::NAN))
-        };
-        let rule = move |(a, b, x), (ta, tb, tx): (Tensor, Tensor, Tensor)| {
-            let (a, b, x): (Tensor, Tensor, Tensor) = (a, b, x);
-            let by_a = partial(|a| incomplete_beta(a, b, x, eps, DERIVATIVE_TERMS), a);
-            let by_b = partial(|b| incomplete_beta(a, b, x, eps, DERIVATIVE_TERMS), b);
-            let by_x = ((a - 1.0) * x.log() + (b - 1.0) * (-x).log1p() - betaln(a, b)).exp();
-            (value((a, b, x)), by_a * ta + by_b * tb + by_x * tx)
-        };
-        custom_jvp(value, rule)((a, b, x))
-    })
+    at_line(Location::caller(), || in_f32("betainc", [a, b, x], beta_with_rule))
+}
+
+fn beta_with_rule([a, b, x]: [Tensor; 3]) -> Tensor {
+    let eps = epsilon(a);
+    let (a, b) = broadcast_pair("betainc", a, b);
+    let (a, x) = broadcast_pair("betainc", a, x);
+    let b = b.broadcast_to(a.shape());
+    let value = move |(a, b, x): (Tensor, Tensor, Tensor)| {
+        let inner = incomplete_beta(a, b, x, eps, 0.0);
+        let inner = where_(x.eq(0.0), zeros_like(x), inner);
+        let inner = where_(x.eq(1.0), ones_like(x), inner);
+        // All of the distribution lies at 0, or at 1.
+        let at_zero = a.eq(0.0) | b.eq(f64::INFINITY);
+        let at_one = b.eq(0.0) | a.eq(f64::INFINITY);
+        let inner = where_(at_zero & x.gt(0.0), ones_like(x), inner);
+        let inner = where_(at_one & x.lt(1.0), zeros_like(x), inner);
+        let inside = a.ge(0.0) & b.ge(0.0) & x.ge(0.0) & x.le(1.0) & !(at_zero & at_one);
+        where_(inside, inner, full_like(x, f64::NAN))
+    };
+    let rule = move |(a, b, x), (ta, tb, tx): (Tensor, Tensor, Tensor)| {
+        let (a, b, x): (Tensor, Tensor, Tensor) = (a, b, x);
+        let by_a = partial(|a| incomplete_beta(a, b, x, eps, DERIVATIVE_TERMS), a);
+        let by_b = partial(|b| incomplete_beta(a, b, x, eps, DERIVATIVE_TERMS), b);
+        let by_x = ((a - 1.0) * x.log() + (b - 1.0) * (-x).log1p() - betaln(a, b)).exp();
+        (value((a, b, x)), by_a * ta + by_b * tb + by_x * tx)
+    };
+    custom_jvp(value, rule)((a, b, x))
 }
 
 /// Even Bernoulli numbers `B(2k) / (2k)!`, from k = 1.
@@ -265,32 +303,33 @@ const HEAD: usize = 10;
 #[track_caller]
 pub fn zeta(x: Tensor, q: Tensor) -> Tensor {
     let _scope = function("zeta");
-    at_line(Location::caller(), || {
-        let _ = epsilon("zeta", x);
-        let (x, q) = broadcast_pair("zeta", x, q);
-        let good = x.gt(1.0) & q.gt(0.0);
-        let (s, a) = (where_(good, x, full_like(x, 2.0)), where_(good, q, ones_like(q)));
-        let mut sum = zeros_like(x);
-        for k in 0..HEAD {
-            sum = sum + (a + k as f64).pow(-s);
-        }
-        let w = a + HEAD as f64;
-        let power = w.pow(-s);
-        sum = sum + power * w / (s - 1.0) + power * 0.5;
-        // B(2k) / (2k)! times s (s + 1) .. (s + 2k - 2) w^(-s - 2k + 1).
-        let mut term = power / w * s;
-        for (k, factor) in BERNOULLI.iter().enumerate() {
-            sum = sum + term * *factor;
-            let next = 2.0 * k as f64 + 1.0;
-            term = term * (s + next) * (s + (next + 1.0)) / w.square();
-        }
-        let pole = x.eq(1.0) | (q.le(0.0) & q.eq(q.floor()));
-        let (one, pole) = (x.eq(1.0), pole & x.ge(1.0));
-        // NaN has derivatives that are NaN, and the pole at 1 an infinite one, there and nowhere else.
-        let undefined = where_(good | pole, zeros_like(x), x + q) * f64::NAN;
-        let at_one = 1.0 / where_(one, x - 1.0, ones_like(x));
-        let outside = where_(pole, full_like(x, f64::INFINITY), undefined);
-        let outside = where_(one, at_one, outside);
-        where_(good, sum, outside)
-    })
+    at_line(Location::caller(), || in_f32("zeta", [x, q], hurwitz))
+}
+
+fn hurwitz([x, q]: [Tensor; 2]) -> Tensor {
+    let (x, q) = broadcast_pair("zeta", x, q);
+    let good = x.gt(1.0) & q.gt(0.0);
+    let (s, a) = (where_(good, x, full_like(x, 2.0)), where_(good, q, ones_like(q)));
+    let mut sum = zeros_like(x);
+    for k in 0..HEAD {
+        sum = sum + (a + k as f64).pow(-s);
+    }
+    let w = a + HEAD as f64;
+    let power = w.pow(-s);
+    sum = sum + power * w / (s - 1.0) + power * 0.5;
+    // B(2k) / (2k)! times s (s + 1) .. (s + 2k - 2) w^(-s - 2k + 1).
+    let mut term = power / w * s;
+    for (k, factor) in BERNOULLI.iter().enumerate() {
+        sum = sum + term * *factor;
+        let next = 2.0 * k as f64 + 1.0;
+        term = term * (s + next) * (s + (next + 1.0)) / w.square();
+    }
+    let pole = x.eq(1.0) | (q.le(0.0) & q.eq(q.floor()));
+    let (one, pole) = (x.eq(1.0), pole & x.ge(1.0));
+    // NaN has derivatives that are NaN, and the pole at 1 an infinite one, there and nowhere else.
+    let undefined = where_(good | pole, zeros_like(x), x + q) * f64::NAN;
+    let at_one = 1.0 / where_(one, x - 1.0, ones_like(x));
+    let outside = where_(pole, full_like(x, f64::INFINITY), undefined);
+    let outside = where_(one, at_one, outside);
+    where_(good, sum, outside)
 }

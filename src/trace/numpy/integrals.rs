@@ -3,7 +3,7 @@
 use std::f64::consts::PI;
 use std::panic::Location;
 
-use super::incomplete::epsilon;
+use super::incomplete::in_f32;
 use crate::trace::custom::custom_jvp;
 use crate::trace::literal::Literal;
 use crate::trace::ops::{constant, full_like, ones_like, where_, zeros_like};
@@ -20,12 +20,11 @@ fn fraction(n: u32, x: Tensor) -> Tensor {
 }
 
 /// `jax.scipy.special.expn`: the generalized exponential integral `E_n(x)` of `x` from 0 on; NaN of
-/// negative numbers. f32 or f64.
+/// negative numbers.
 #[track_caller]
 pub fn expn(n: u32, x: Tensor) -> Tensor {
     let _scope = function("expn");
     at_line(Location::caller(), || {
-        let _ = epsilon("expn", x);
         if n > 1000 {
             fail_op("expn", format!("takes orders up to 1000, and was given {n}"));
         }
@@ -38,7 +37,7 @@ pub fn expn(n: u32, x: Tensor) -> Tensor {
             };
             (exponential_integral(n, x), -t * before)
         };
-        custom_jvp(move |x| exponential_integral(n, x), rule)(x)
+        in_f32("expn", [x], |[x]| custom_jvp(move |x| exponential_integral(n, x), rule)(x))
     })
 }
 
@@ -75,14 +74,13 @@ pub fn exp1(x: Tensor) -> Tensor {
     expn(1, x)
 }
 
-/// `jax.scipy.special.expi`: the exponential integral `Ei(x)`. f32 or f64.
+/// `jax.scipy.special.expi`: the exponential integral `Ei(x)`.
 #[track_caller]
 pub fn expi(x: Tensor) -> Tensor {
     let _scope = function("expi");
     at_line(Location::caller(), || {
-        let _ = epsilon("expi", x);
         let rule = |x: Tensor, t: Tensor| (principal_value(x), t * (x.exp() / x));
-        custom_jvp(principal_value, rule)(x)
+        in_f32("expi", [x], |[x]| custom_jvp(principal_value, rule)(x))
     })
 }
 
@@ -105,19 +103,18 @@ fn principal_value(x: Tensor) -> Tensor {
 }
 
 /// `jax.scipy.special.spence`: the integral of `log(t) / (1 - t)` from 1 to `x`, the dilogarithm of
-/// `1 - x`; NaN of negative numbers. f32 or f64.
+/// `1 - x`; NaN of negative numbers.
 #[track_caller]
 pub fn spence(x: Tensor) -> Tensor {
     let _scope = function("spence");
     at_line(Location::caller(), || {
-        let _ = epsilon("spence", x);
         let rule = |x: Tensor, t: Tensor| {
             let one = x.eq(1.0);
             let safe = where_(one, full_like(x, 2.0), x);
             let slope = where_(one, full_like(x, -1.0), safe.log() / (1.0 - safe));
             (dilogarithm(x), t * slope)
         };
-        custom_jvp(dilogarithm, rule)(x)
+        in_f32("spence", [x], |[x]| custom_jvp(dilogarithm, rule)(x))
     })
 }
 

@@ -3,9 +3,10 @@
 use std::f64::consts::{LN_2, PI};
 use std::panic::Location;
 
+use super::incomplete::in_f32;
 use crate::trace::control::while_loop;
 use crate::trace::ops::{
-    Operand, broadcast_pair, constant, full_like, ones_like, where_, zeros_like,
+    Operand, broadcast_pair, constant, div, full_like, ones_like, where_, zeros_like,
 };
 use crate::trace::remat::optimization_barrier;
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
@@ -232,28 +233,11 @@ impl Tensor {
     }
 
     /// `jnp.frexp`: the mantissa, from 0.5 to below 1 in absolute value, and the exponent (i32) of 2
-    /// by which it is multiplied. Zeros, infinities and NaN stay, with exponent 0. f32 and f64.
+    /// by which it is multiplied. Zeros, infinities and NaN stay, with exponent 0.
     #[track_caller]
     pub fn frexp(self) -> (Tensor, Tensor) {
         let _scope = function("frexp");
-        let (mantissa, bias) = match self.dtype() {
-            DType::F32 => (23u32, 126),
-            DType::F64 => (52, 1022),
-            _ => fail_op("frexp", format!("takes f32 or f64, and was given {}", self.ty())),
-        };
-        at_line(Location::caller(), || {
-            let unsigned = unsigned_of(self.dtype());
-            // Denormal numbers are made normal first.
-            let tiny = self.abs().lt(2f64.powi(1 - bias));
-            let x = where_(tiny, self * 2f64.powi(mantissa as i32 + 1), self);
-            let bits = x.stop_gradient().bitcast(unsigned);
-            let exponents = (1u64 << (8 * unsigned.size() as u32 - 1 - mantissa)) - 1;
-            let exponent = ((bits >> mantissa) & exponents).to(DType::I32) - bias;
-            let exponent = where_(tiny, exponent - (mantissa as i32 + 1), exponent);
-            let plain = self.ne(0.0) & self.is_finite();
-            let exponent = where_(plain, exponent, zeros_like(exponent));
-            (where_(plain, self.ldexp(-exponent), self), exponent)
-        })
+        at_line(Location::caller(), || in_f32("frexp", [self], |[x]| mantissa_and_exponent(x)))
     }
 
     /// `jnp.ldexp`: `x * 2^exponent`, for integer exponents.
@@ -263,12 +247,7 @@ impl Tensor {
         ensure_integers("ldexp", exponent);
         ensure_floats("ldexp", self);
         at_line(Location::caller(), || {
-            // In two factors, each of which is a normal number where the product is one.
-            let half = exponent.to(DType::I32) >> 1;
-            let rest = exponent.to(DType::I32) - half;
-            // Kept apart: the product of two known powers may be too small for a normal number.
-            let first = optimization_barrier(self * power_of_two(half, self.dtype()));
-            first * power_of_two(rest, self.dtype())
+            in_f32("ldexp", [self], |[x]| times_power_of_two(x, exponent.to(DType::I32)))
         })
     }
 
@@ -344,14 +323,43 @@ impl Tensor {
     }
 }
 
-/// 2 to the power of integers, exactly, 0 or infinity where it is out of range.
-#[track_caller]
+/// [`Tensor::frexp`] of f32 or f64.
+fn mantissa_and_exponent(x: Tensor) -> (Tensor, Tensor) {
+    let (mantissa, bias) = mantissa_and_bias(x.dtype());
+    let unsigned = unsigned_of(x.dtype());
+    // Denormal numbers are made normal first.
+    let tiny = x.abs().lt(2f64.powi(1 - bias));
+    let normal = where_(tiny, x * 2f64.powi(mantissa + 1), x);
+    let bits = normal.stop_gradient().bitcast(unsigned);
+    let exponent = ((bits >> mantissa) & (2 * bias + 1)).to(DType::I32) - (bias - 1);
+    let exponent = where_(tiny, exponent - (mantissa + 1), exponent);
+    let plain = x.ne(0.0) & x.is_finite();
+    let exponent = where_(plain, exponent, zeros_like(exponent));
+    (where_(plain, times_power_of_two(x, -exponent), x), exponent)
+}
+
+/// Bits of the mantissa, and the bias of the exponent, of f32 or f64.
+fn mantissa_and_bias(dtype: DType) -> (i32, i32) {
+    if dtype == DType::F64 { (52, 1023) } else { (23, 127) }
+}
+
+/// [`Tensor::ldexp`] of f32 or f64.
+fn times_power_of_two(x: Tensor, exponent: Tensor) -> Tensor {
+    let (mantissa, bias) = mantissa_and_bias(x.dtype());
+    // A larger power takes every finite number to 0 or infinity, as this one does. It has three factors,
+    // each of them a normal number: the product of an infinity and 0 would be NaN.
+    let limit = 2 * bias + mantissa + 2;
+    let exponent = exponent.clip(-limit, limit);
+    let third = div(exponent, constant(3));
+    let rest = exponent - third * 2;
+    // Kept apart: the product of known powers may be too small for a normal number.
+    let power = |exponent| power_of_two(exponent, x.dtype());
+    let first = optimization_barrier(x * power(third));
+    optimization_barrier(first * power(third)) * power(rest)
+}
+
+/// 2 to the power of integers, exactly, where that is a normal number of f32 or f64.
 fn power_of_two(exponent: Tensor, dtype: DType) -> Tensor {
-    let (mantissa, bias) = match dtype {
-        DType::F64 => (52u32, 1023),
-        _ => (23, 127),
-    };
-    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
-    let biased = (exponent + bias).clip(0, 2 * bias + 1);
-    (biased.to(unsigned_of(wide)) << mantissa).bitcast(wide).to(dtype)
+    let (mantissa, bias) = mantissa_and_bias(dtype);
+    ((exponent + bias).to(unsigned_of(dtype)) << mantissa).bitcast(dtype)
 }

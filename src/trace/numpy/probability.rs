@@ -6,8 +6,9 @@ use std::panic::Location;
 use num_complex::Complex;
 
 use super::faddeeva::wofz;
-use super::incomplete::epsilon;
+use super::incomplete::{in_f32, partial};
 use crate::trace::custom::custom_jvp;
+use crate::trace::jvp::jvp;
 use crate::trace::ops::{broadcast_pair, full_like, ones_like, where_, zeros_like};
 use crate::trace::tensor::{Tensor, at_line, function};
 use crate::trace::types::DType;
@@ -105,34 +106,34 @@ fn tail_series(x: Tensor) -> Tensor {
     [11.0, 9.0, 7.0, 5.0, 3.0, 1.0].iter().fold(first, |sum, &odd| 1.0 - inverse * odd * sum)
 }
 
-/// `jax.scipy.special.log_ndtr`: the logarithm of [`ndtr`], exact also in both tails. f32 or f64.
+/// `jax.scipy.special.log_ndtr`: the logarithm of [`ndtr`], exact also in both tails.
 #[track_caller]
 pub fn log_ndtr(x: Tensor) -> Tensor {
     let _scope = function("log_ndtr");
-    at_line(Location::caller(), || {
-        let _ = epsilon("log_ndtr", x);
-        let limit = if x.dtype() == DType::F64 { -20.0 } else { -10.0 };
-        let (low, high) = (x.lt(limit), x.gt(5.0));
-        let tail = where_(low, x, full_like(x, limit));
-        let far =
-            tail.square() * -0.5 - (-tail).log() - 0.5 * (2.0 * PI).ln() + tail_series(tail).log();
-        let middle = ndtr(where_(low | high, zeros_like(x), x)).log();
-        let top = (-ndtr(-where_(high, x, full_like(x, 5.0)))).log1p();
-        where_(low, far, where_(high, top, middle))
-    })
+    at_line(Location::caller(), || in_f32("log_ndtr", [x], |[x]| logarithm_of_ndtr(x)))
 }
 
-/// `jax.scipy.special.ndtri`: the inverse of [`ndtr`]; infinite at 0 and 1, NaN outside. f32 or f64.
+fn logarithm_of_ndtr(x: Tensor) -> Tensor {
+    let limit = if x.dtype() == DType::F64 { -20.0 } else { -10.0 };
+    let (low, high) = (x.lt(limit), x.gt(5.0));
+    let tail = where_(low, x, full_like(x, limit));
+    let far =
+        tail.square() * -0.5 - (-tail).log() - 0.5 * (2.0 * PI).ln() + tail_series(tail).log();
+    let middle = ndtr(where_(low | high, zeros_like(x), x)).log();
+    let top = (-ndtr(-where_(high, x, full_like(x, 5.0)))).log1p();
+    where_(low, far, where_(high, top, middle))
+}
+
+/// `jax.scipy.special.ndtri`: the inverse of [`ndtr`]; infinite at 0 and 1, NaN outside.
 #[track_caller]
 pub fn ndtri(p: Tensor) -> Tensor {
     let _scope = function("ndtri");
     at_line(Location::caller(), || {
-        let _ = epsilon("ndtri", p);
         let rule = |p: Tensor, t: Tensor| {
             let x = quantile_of_normal(p);
             (x, t * ((x.square() * 0.5).exp() * (2.0 * PI).sqrt()))
         };
-        custom_jvp(quantile_of_normal, rule)(p)
+        in_f32("ndtri", [p], |[p]| custom_jvp(quantile_of_normal, rule)(p))
     })
 }
 
@@ -175,13 +176,30 @@ pub fn boxcox1p(x: Tensor, lambda: Tensor) -> Tensor {
 }
 
 fn power_of_logarithm(log: Tensor, lambda: Tensor) -> Tensor {
-    let (log, lambda) = broadcast_pair("boxcox", log, lambda);
-    let zero = lambda.eq(0.0);
-    let safe = where_(zero, ones_like(lambda), lambda);
-    where_(zero, log, (safe * log).expm1() / safe)
+    let value = |(log, lambda): (Tensor, Tensor)| {
+        let zero = lambda.eq(0.0);
+        let safe = where_(zero, ones_like(lambda), lambda);
+        where_(zero, log, (safe * log).expm1() / safe)
+    };
+    let rule = move |(log, lambda): (Tensor, Tensor), (tl, tn): (Tensor, Tensor)| {
+        let by_lambda = partial(|lambda| value((log, lambda)), lambda);
+        // Near 0 that is a difference of two huge numbers: `log^2` times the sum of
+        // `(k + 1) power^k / (k + 2)!`.
+        let power = lambda * log;
+        let near = power.abs().lt(0.5);
+        let square = where_(near, log, zeros_like(log)).square() * 0.5;
+        let power = where_(near, power, zeros_like(power));
+        let series = (2..16).rev().map(f64::from).fold(zeros_like(power), |sum, n| {
+            // From the last term; each is `power n / ((n - 1) (n + 1))` times the one before.
+            1.0 + power * (n / ((n - 1.0) * (n + 1.0))) * sum
+        });
+        let (y, along_log) = jvp(|log| value((log, lambda)), log, tl);
+        (y, along_log + tn * where_(near, square * series, by_lambda))
+    };
+    custom_jvp(value, rule)(broadcast_pair("boxcox", log, lambda))
 }
 
-/// `jax.scipy.special.erfcx`: `exp(x^2) erfc(x)`, without overflow. f32, f64, c64 or c128.
+/// `jax.scipy.special.erfcx`: `exp(x^2) erfc(x)`, without overflow. Floats, c64 or c128.
 #[track_caller]
 pub fn erfcx(x: Tensor) -> Tensor {
     let _scope = function("erfcx");
@@ -189,7 +207,6 @@ pub fn erfcx(x: Tensor) -> Tensor {
         if x.dtype().is_complex() {
             return wofz(x * Complex::new(0.0, 1.0));
         }
-        let _ = epsilon("erfcx", x);
         let rule = |x: Tensor, t: Tensor| {
             let y = scaled_erfc(x);
             // The difference of two equal numbers beyond that: the first term of its series.
@@ -198,7 +215,7 @@ pub fn erfcx(x: Tensor) -> Tensor {
             let slope = x * y * 2.0 - 2.0 / PI.sqrt();
             (y, t * where_(far, -inverse.square() / PI.sqrt(), slope))
         };
-        custom_jvp(scaled_erfc, rule)(x)
+        in_f32("erfcx", [x], |[x]| custom_jvp(scaled_erfc, rule)(x))
     })
 }
 
@@ -213,19 +230,18 @@ fn scaled_erfc(x: Tensor) -> Tensor {
 }
 
 /// `jax.scipy.special.dawsn`: Dawson's integral `exp(-x^2)` times the integral of `exp(t^2)` from 0 to
-/// `x`. f32 or f64.
+/// `x`.
 #[track_caller]
 pub fn dawsn(x: Tensor) -> Tensor {
     let _scope = function("dawsn");
     at_line(Location::caller(), || {
-        let _ = epsilon("dawsn", x);
         let rule = |x: Tensor, t: Tensor| {
             let y = dawson(x);
             let far = x.abs().gt(1e8);
             let inverse = 1.0 / where_(far, x, ones_like(x));
             (y, t * where_(far, -inverse.square() * 0.5, 1.0 - x * y * 2.0))
         };
-        custom_jvp(dawson, rule)(x)
+        in_f32("dawsn", [x], |[x]| custom_jvp(dawson, rule)(x))
     })
 }
 

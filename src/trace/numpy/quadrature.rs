@@ -3,7 +3,7 @@
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_PI_2, PI};
 use std::panic::Location;
 
-use super::incomplete::epsilon;
+use super::incomplete::in_f32;
 use crate::trace::custom::custom_jvp;
 use crate::trace::ops::{broadcast_pair, full_like, ones_like, where_, zeros_like};
 use crate::trace::tensor::{Tensor, at_line, function};
@@ -42,19 +42,18 @@ fn alternating(z: Tensor, factors: &[f64]) -> Tensor {
 }
 
 /// `jax.scipy.special.sici`: the sine integral and the cosine integral of `|x|`, the latter `-inf`
-/// at 0. f32 or f64.
+/// at 0.
 #[track_caller]
 pub fn sici(x: Tensor) -> (Tensor, Tensor) {
     let _scope = function("sici");
     at_line(Location::caller(), || {
-        let _ = epsilon("sici", x);
         let slopes = |x: Tensor, t: Tensor| {
             let zero = x.eq(0.0);
             let safe = where_(zero, ones_like(x), x);
             let sine = where_(zero, ones_like(x), safe.sin() / safe);
             (sine_and_cosine_integrals(x), (t * sine, t * (x.cos() / x)))
         };
-        custom_jvp(sine_and_cosine_integrals, slopes)(x)
+        in_f32("sici", [x], |[x]| custom_jvp(sine_and_cosine_integrals, slopes)(x))
     })
 }
 
@@ -88,17 +87,16 @@ fn unless_infinite(x: Tensor, f: impl FnOnce(Tensor) -> (Tensor, Tensor)) -> (Te
 }
 
 /// `jax.scipy.special.fresnel`: the integrals of `sin(pi t^2 / 2)` and of `cos(pi t^2 / 2)` from 0 to
-/// `x`. f32 or f64.
+/// `x`.
 #[track_caller]
 pub fn fresnel(x: Tensor) -> (Tensor, Tensor) {
     let _scope = function("fresnel");
     at_line(Location::caller(), || {
-        let _ = epsilon("fresnel", x);
         let slopes = |x: Tensor, t: Tensor| {
             let (sin, cos) = of_phase(x.square());
             (fresnel_integrals(x), (t * sin, t * cos))
         };
-        custom_jvp(fresnel_integrals, slopes)(x)
+        in_f32("fresnel", [x], |[x]| custom_jvp(fresnel_integrals, slopes)(x))
     })
 }
 
@@ -132,12 +130,11 @@ fn of_phase(square: Tensor) -> (Tensor, Tensor) {
     (phase.sin(), phase.cos())
 }
 
-/// `jax.scipy.special.owens_t`: Owen's T function. f32 or f64.
+/// `jax.scipy.special.owens_t`: Owen's T function.
 #[track_caller]
 pub fn owens_t(h: Tensor, a: Tensor) -> Tensor {
     let _scope = function("owens_t");
     at_line(Location::caller(), || {
-        let _ = epsilon("owens_t", h);
         let rule = |(h, a): (Tensor, Tensor), (th, ta): (Tensor, Tensor)| {
             let zero = (h.eq(0.0) & !a.is_nan()) | (a.eq(0.0) & !h.is_nan());
             let product = where_(zero, zeros_like(h), h * a);
@@ -147,7 +144,9 @@ pub fn owens_t(h: Tensor, a: Tensor) -> Tensor {
             let by_a = both.exp() / ((a.square() + 1.0) * (2.0 * PI));
             (t_integral((h, a)), th * by_h + ta * by_a)
         };
-        custom_jvp(t_integral, rule)(broadcast_pair("owens_t", h, a))
+        in_f32("owens_t", [h, a], |[h, a]| {
+            custom_jvp(t_integral, rule)(broadcast_pair("owens_t", h, a))
+        })
     })
 }
 

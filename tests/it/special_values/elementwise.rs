@@ -210,6 +210,8 @@ pub const COMPLEX_UNARY: &[Row] = &[
     ("complex_log1p", "jnp.log1p(x)", One(|x| x.log1p())),
     ("complex_sqrt", "jnp.sqrt(x)", One(|x| x.sqrt())),
     ("complex_rsqrt", "lax.rsqrt(x)", One(|x| x.rsqrt())),
+    ("complex_sin", "jnp.sin(x)", One(|x| x.sin())),
+    ("complex_cos", "jnp.cos(x)", One(|x| x.cos())),
     ("complex_tan", "jnp.tan(x)", One(|x| x.tan())),
     ("complex_sinh", "jnp.sinh(x)", One(|x| x.sinh())),
     ("complex_cosh", "jnp.cosh(x)", One(|x| x.cosh())),
@@ -230,6 +232,7 @@ pub const COMPLEX_BINARY: &[Row] = &[
     ("complex_sub", "x - y", Two(|x, y| x - y)),
     ("complex_mul", "x * y", Two(|x, y| x * y)),
     ("complex_div", "x / y", Two(|x, y| x / y)),
+    ("complex_pow", "lax.pow(x, y)", Two(|x, y| x.pow(y))),
     ("complex_equal", "x == y", Two(|x, y| x.eq(y))),
 ];
 
