@@ -156,9 +156,9 @@ pub(super) fn power(x: Complex64, y: Complex64) -> Complex64 {
         return Complex64::new(x.re.abs().powf(y.re), 0.0);
     }
     let (size, angle) = (abs(x), x.arg());
-    let turn = y.re * angle + y.im * size.ln();
+    let phase = y.re * angle + y.im * size.ln();
     let size = size.powf(y.re) * (-y.im * angle).exp();
-    Complex64::new(size * turn.cos(), size * turn.sin())
+    Complex64::new(size * phase.cos(), size * phase.sin())
 }
 
 /// `e^z - 1`, exact near 0.
