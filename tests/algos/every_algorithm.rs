@@ -84,11 +84,11 @@ const CASES: &[Case] = &[
     case::<cleanba_impala::Args>(512, ACTORS),
     case::<cleanba_ppo::Args>(512, ACTORS),
     case::<crossq_continuous_action::Args>(
-        150,
+        300,
         &[
             "--env-id=InvertedPendulum-v4",
-            "--learning-starts=40",
-            "--buffer-size=60",
+            "--learning-starts=80",
+            "--buffer-size=90",
             "--batch-size=8",
         ],
     ),
