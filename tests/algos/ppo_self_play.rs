@@ -74,7 +74,7 @@ fn a_gradient_step_is_that_of_ppo_masked() {
 fn opponents_are_logged() {
     let runs = tempfile::tempdir().unwrap();
     for opponents in ["3", "0"] {
-        let flags = ["--eval-episodes=7", "--num-opponents", opponents];
+        let flags = ["--save-model", "--eval-episodes=7", "--num-opponents", opponents];
         let summary = train(&args(runs.path(), &flags)).unwrap();
         let logged = scalars(&summary.run_dir);
         let count = |tag: &str| logged.keys().filter(|(name, _)| name == tag).count();
