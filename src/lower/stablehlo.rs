@@ -60,8 +60,8 @@ pub(crate) fn semantics_flags(platform: Platform) -> CompileFlags {
     }
 }
 
-/// Compiler flags for a Program: those of its meaning, and those that make it fast. `XLA_FLAGS` decides of the
-/// latter where it names them.
+/// Compiler flags for a Program: those that results depend on, and those that make it fast. A flag of the
+/// second kind that `XLA_FLAGS` sets keeps the user's value.
 pub fn compile_flags(platform: Platform, program: &Program) -> CompileFlags {
     let mut flags = CompileFlags::new();
     // Waking another thread costs more than a small product.
@@ -74,9 +74,15 @@ pub fn compile_flags(platform: Platform, program: &Program) -> CompileFlags {
         flags.push(("xla_backend_optimization_level", OptionValue::Int(2)));
     }
     let chosen = std::env::var("XLA_FLAGS").unwrap_or_default();
-    flags.retain(|(name, _)| !chosen.contains(name));
+    flags.retain(|(name, _)| !sets_flag(&chosen, name));
     flags.extend(semantics_flags(platform));
     flags
+}
+
+/// True if `XLA_FLAGS`, which are separated by spaces, set this flag.
+fn sets_flag(flags: &str, name: &str) -> bool {
+    let mut flags = flags.split_whitespace().filter_map(|flag| flag.strip_prefix("--"));
+    flags.any(|flag| flag.split('=').next() == Some(name))
 }
 
 /// The text of a StableHLO module whose `@main` computes `program`. With callbacks it has one more
@@ -465,5 +471,17 @@ fn never_zero(slot: &Slot<'_>) -> bool {
             None => literal.to_f64_vec().iter().all(|&value| value != 0.0),
         },
         Slot::Value(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sets_flag;
+
+    #[test]
+    fn flags_of_the_user_are_found_by_their_whole_names() {
+        let flags = "--xla_dump_to=xla_cpu_multi_thread_eigen --xla_cpu_multi_thread_eigen_too=true\n--xla_hlo";
+        assert!(!sets_flag(flags, "xla_cpu_multi_thread_eigen"));
+        assert!(sets_flag(flags, "xla_dump_to") && sets_flag(flags, "xla_hlo"));
     }
 }

@@ -146,7 +146,7 @@ fn derivatives_of_determinants_are_cofactors() {
     }
 }
 
-/// Of matrices whose rank is less than the number of rows by three at most.
+/// The rank is at most three less than the number of rows.
 #[test]
 fn fourth_derivatives_of_determinants_are_those_of_cofactors() {
     let mut numbers = Numbers(3);

@@ -97,7 +97,9 @@ impl Emitter<'_> {
             UnaryOp::Log1p => "stablehlo.log_plus_one",
             UnaryOp::Sqrt => "stablehlo.sqrt",
             UnaryOp::Rsqrt => "stablehlo.rsqrt",
-            UnaryOp::Sin | UnaryOp::Cos if ty.dtype.is_complex() => return self.wave(op, x, ty),
+            UnaryOp::Sin | UnaryOp::Cos if ty.dtype.is_complex() => {
+                return self.complex_sine(op, x, ty);
+            }
             UnaryOp::Sin => "stablehlo.sine",
             UnaryOp::Cos => "stablehlo.cosine",
             UnaryOp::Tan => "stablehlo.tan",
@@ -166,9 +168,9 @@ impl Emitter<'_> {
         self.complex(re, im, &part)
     }
 
-    /// The sine or cosine of complex numbers, as JAX's: hyperbolic functions by `expm1`, which is exact near
-    /// 0, and a part that is 0 where the real part is, also beside an infinite one.
-    fn wave(&mut self, op: UnaryOp, x: Value, ty: &TensorType) -> Value {
+    /// The sine or cosine of complex numbers, as JAX lowers them. Hyperbolic functions are made of `expm1`, which
+    /// is exact near 0. Where the real part is 0, so is one part of the result, also beside an infinite one.
+    fn complex_sine(&mut self, op: UnaryOp, x: Value, ty: &TensorType) -> Value {
         let part = &TensorType::new(ty.dtype.real(), &ty.shape);
         let [zero, two] = [0.0, 2.0].map(|x| self.constant(&Literal::filled(part.clone(), x)));
         let (re, im) = (self.part("real", x, ty), self.part("imag", x, ty));

@@ -221,7 +221,7 @@ fn the_script_writes_the_committed_files() -> Result<()> {
     Ok(())
 }
 
-/// What has no counterpart is refused by its name with advice, at the user's line.
+/// A primitive without an operation here is an error with its name, advice and the user's line.
 #[test]
 fn the_script_refuses_by_name_and_line() {
     let Some(python) = peers::python("PODRACER_PEER_PYTHON") else { return };
