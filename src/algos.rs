@@ -2,6 +2,8 @@
 //! training. No algorithm imports another, so that the diff of two files is the difference between
 //! the two algorithms. Shared code is in [`rl`](crate::rl).
 
+#![allow(missing_docs)] // Fields have their shapes beside them.
+
 /// Implements [`Algorithm`](crate::rl::Algorithm) for an algorithm of the [`registry`]: as
 /// [`algorithm!`](crate::algorithm) does, with the environments that it supports, which are a constant
 /// of [`EnvSupport`](crate::rl::EnvSupport), and the flags of small environments, if they differ.

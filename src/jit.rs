@@ -141,6 +141,11 @@ pub fn interpret<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B>(f: F) -> Jit<A
 function_cache_methods!(Jit);
 
 impl<A, B, F> Jit<A, B, F> {
+    /// The cost so far and from now on.
+    pub(crate) fn shared_stats(&self) -> cache::SharedStats {
+        self.cache.history.stats.clone()
+    }
+
     /// Sets the mode: compiled as a whole, run operation by operation, or interpreted.
     ///
     /// ```

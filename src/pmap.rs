@@ -33,7 +33,7 @@ use self::compiled::{Compiled, Leaves};
 use self::sharded::checked;
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};
-use crate::jit::cache::{FunctionCache, function_cache_methods, leaves_of};
+use crate::jit::cache::{FunctionCache, SharedStats, function_cache_methods, leaves_of};
 use crate::jit::{Mode, run_program};
 use crate::runtime::Runtime;
 use crate::trace::axis::Axis;
@@ -105,6 +105,11 @@ pub fn pmap_with_mode<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(Axis, A) -> B>(
 function_cache_methods!(Pmap);
 
 impl<A, B, F> Pmap<A, B, F> {
+    /// The cost so far and from now on.
+    pub(crate) fn shared_stats(&self) -> SharedStats {
+        self.cache.history.stats.clone()
+    }
+
     /// The devices to run on, by their numbers; needed only if the argument has no leaves.
     pub fn on(mut self, devices: &[usize]) -> Self {
         self.devices = Some(devices.to_vec());

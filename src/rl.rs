@@ -7,6 +7,7 @@ pub mod anakin;
 pub mod buffers;
 pub(crate) mod files;
 pub mod logging;
+pub mod prelude;
 pub mod sebulba;
 pub mod statistics;
 pub mod sweep;

@@ -4,39 +4,18 @@
 //!
 //! Differences from Stable-Baselines3 and from PPO are listed in `docs/algos/a2c.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
 use crate::distributions::Categorical;
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
-use crate::jit;
 use crate::nn::{Activation, Mlp, init::orthogonal};
-use crate::optim::{RmsProp, RmsPropState, clip_grad_norm};
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, not_negative, unit};
-use crate::rl::saved::load_model;
-use crate::rl::spaces::Sizes;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    explained_variance, merge_time_and_env, pools,
-};
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{constant, zeros_like};
-use crate::tree::Tree;
-use crate::{DType, Key, Tensor, value_and_grad};
+use crate::optim::{RmsProp, RmsPropState};
+use crate::rl::flags::batches;
+use crate::rl::prelude::*;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and the defaults of Stable-Baselines3 (`num_envs` is that of its
-/// zoo for CartPole).
+// The defaults are those of Stable-Baselines3; `num_envs` is that of its zoo for CartPole.
+/// A2C for discrete actions and vector observations
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "A2C for discrete actions and vector observations", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "a2c")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -57,7 +36,7 @@ pub struct Args {
     #[arg(long, default_value_t = 5)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -66,7 +45,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1.0)]
     pub gae_lambda: f64,
     /// Normalize advantages over each batch
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub norm_adv: bool,
     /// Coefficient of the entropy
     #[arg(long, default_value_t = 0.0)]
@@ -84,7 +63,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1e-5)]
     pub rms_prop_eps: f64,
     /// Bootstrap at time limits with the value of the last observation
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub bootstrap_truncated: bool,
 }
 
@@ -115,19 +94,7 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        batches(self.num_envs, self.num_steps, 1, self.total_timesteps)?;
-        unit(&[
-            ("gamma", self.gamma),
-            ("gae-lambda", self.gae_lambda),
-            ("rms-prop-alpha", self.rms_prop_alpha),
-        ])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-            ("rms-prop-eps", self.rms_prop_eps),
-        ])
+        batches(self.num_envs, self.num_steps, 1, self.total_timesteps)
     }
 }
 
@@ -138,10 +105,8 @@ registered_algorithm!(Args, "a2c", VECTORS, Args::check, train, policy);
 /// Actor and critic: two networks with two hidden layers of 64 units each.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Network from observations to action logits.
-    pub actor: Mlp<T>,
-    /// Network from observations to values.
-    pub critic: Mlp<T>,
+    pub actor: Mlp<T>,  // network from observations to action logits
+    pub critic: Mlp<T>, // network from observations to values
 }
 
 /// Initializes two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
@@ -175,12 +140,9 @@ impl Agent<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
-    /// RMSProp's state.
     pub opt_state: RmsPropState<Agent<T>>,
-    /// `i32[]`: number of updates so far.
-    pub num_updates: T,
+    pub num_updates: T, // i32[]: number of updates so far
 }
 
 /// Initializes an agent and its optimizer.
@@ -195,27 +157,19 @@ fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `f32[N, obs_size]`: last observations.
-    pub obs: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // f32[N, obs_size]: last observations
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `f32[T, N, obs_size]`: observations.
-    pub obs: T,
-    /// `i32[T, N]`: actions.
-    pub actions: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `f32[N, obs_size]`: observations after the last step.
-    pub next_obs: T,
+    pub obs: T,      // f32[T, N, obs_size]
+    pub actions: T,  // i32[T, N]
+    pub rewards: T,  // f32[T, N]
+    pub dones: T,    // f32[T, N]: 1 where the step ended its episode
+    pub next_obs: T, // f32[N, obs_size]: observations after the last step
 }
 
 /// Steps all environments once with sampled actions. Returns the observations, actions, rewards and
@@ -283,14 +237,10 @@ pub fn compute_gae(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `f32[B, obs_size]`: observations.
-    pub obs: T,
-    /// `i32[B]`: actions.
-    pub actions: T,
-    /// `f32[B]`: advantages.
-    pub advantages: T,
-    /// `f32[B]`: returns.
-    pub returns: T,
+    pub obs: T,        // f32[B, obs_size]
+    pub actions: T,    // i32[B]
+    pub advantages: T, // f32[B]
+    pub returns: T,    // f32[B]
 }
 
 /// Returns the samples of a rollout, from its values `f32[T, N]`, and the explained variance of the
@@ -314,14 +264,10 @@ pub fn make_samples(
 /// Metrics of an update; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
-    /// Explained variance of the values before the update.
-    pub explained_variance: T,
+    pub entropy: T,            // mean entropy of the policy
+    pub explained_variance: T, // explained variance of the values before the update
 }
 
 /// Computes A2C's loss over a batch, and its parts: policy loss, value loss and entropy.
@@ -383,9 +329,7 @@ pub fn update(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -413,34 +357,22 @@ fn train_iterations(
     (state, episodes, metrics)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::discrete(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, (args.updates_per_call() * args.batch_size()) as u64)?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
         let train_state = init_train_state(agent_key, &sizes, args);
         let (handle, first) = envs.reset(handle);
         let env_state = EnvState { handle, obs: first.obs.to(DType::F32), key };
         RunnerState { train_state, env_state }
-    })
-    .with_mode(args.run.mode)
-    .named("a2c_init");
-    let iterations = jit(|state| train_iterations(&envs, state, args))
-        .with_mode(args.run.mode)
-        .named("a2c_iterations")
-        .check_nans(args.run.check_nans);
+    });
+    let iterations = trainer.jit("iterations", |state| train_iterations(&envs, state, args));
 
-    let mut trainer = Trainer::start(args, (args.updates_per_call() * args.batch_size()) as u64)?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
@@ -449,8 +381,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.record(&episodes.to_vec()?, Some(&metrics))?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + iterations.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the most likely action and the logits.

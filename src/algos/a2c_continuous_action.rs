@@ -5,41 +5,22 @@
 //!
 //! Differences from Stable-Baselines3 are listed in `docs/algos/a2c_continuous_action.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
 use crate::distributions::DiagNormal;
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
-use crate::jit;
 use crate::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
 };
 use crate::nn::{Activation, Mlp, init::orthogonal};
-use crate::optim::{RmsProp, RmsPropState, clip_grad_norm};
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, not_negative, unit};
-use crate::rl::saved::load_model;
+use crate::optim::{RmsProp, RmsPropState};
+use crate::rl::flags::batches;
+use crate::rl::prelude::*;
 use crate::rl::spaces::Bounds;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    explained_variance, merge_time_and_env, pools,
-};
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{constant, zeros, zeros_like};
-use crate::tree::Tree;
-use crate::{DType, Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names; the defaults are those of Stable-Baselines3's zoo for HalfCheetah.
+// The defaults are those of Stable-Baselines3's zoo for HalfCheetah.
+/// A2C for continuous actions
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "A2C for continuous actions", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "a2c_continuous_action")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -60,7 +41,7 @@ pub struct Args {
     #[arg(long, default_value_t = 8)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -69,7 +50,7 @@ pub struct Args {
     #[arg(long, default_value_t = 0.9)]
     pub gae_lambda: f64,
     /// Normalize advantages over each batch
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub norm_adv: bool,
     /// Coefficient of the entropy
     #[arg(long, default_value_t = 0.0)]
@@ -87,7 +68,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1e-5)]
     pub rms_prop_eps: f64,
     /// Bootstrap at time limits with the value of the last observation
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub bootstrap_truncated: bool,
 }
 
@@ -118,19 +99,7 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        batches(self.num_envs, self.num_steps, 1, self.total_timesteps)?;
-        unit(&[
-            ("gamma", self.gamma),
-            ("gae-lambda", self.gae_lambda),
-            ("rms-prop-alpha", self.rms_prop_alpha),
-        ])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-            ("rms-prop-eps", self.rms_prop_eps),
-        ])
+        batches(self.num_envs, self.num_steps, 1, self.total_timesteps)
     }
 }
 
@@ -141,12 +110,10 @@ registered_algorithm!(Args, "a2c_continuous_action", CONTINUOUS, Args::check, tr
 /// Actor and critic: two networks with two hidden layers of 64 units each.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Network from observations to action means.
-    pub actor: Mlp<T>,
+    pub actor: Mlp<T>, // network from observations to action means
     /// `f32[A]`: log standard deviations of the actions; independent of the observation.
     pub log_std: T,
-    /// Network from observations to values.
-    pub critic: Mlp<T>,
+    pub critic: Mlp<T>, // network from observations to values
 }
 
 /// Initializes two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
@@ -181,23 +148,17 @@ impl Agent<Tensor> {
 /// State that gradient steps change.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
-    /// RMSProp's state.
     pub opt_state: RmsPropState<Agent<T>>,
-    /// `i32[]`: number of updates so far.
-    pub num_updates: T,
+    pub num_updates: T, // i32[]: number of updates so far
 }
 
 /// Saved model: the train state and the running statistics.
 #[derive(Debug, Clone, Tree)]
 pub struct Model<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// Running statistics of the observations.
-    pub obs_stats: RunningMeanStd<T>,
-    /// Running statistics of the rewards.
-    pub reward_stats: NormalizeRewardState<T>,
+    pub obs_stats: RunningMeanStd<T>, // running statistics of the observations
+    pub reward_stats: NormalizeRewardState<T>, // running statistics of the rewards
 }
 
 /// Initializes an agent, its optimizer and the running statistics.
@@ -224,31 +185,21 @@ fn normalize_reward(args: &Args) -> NormalizeReward {
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `f32[N, obs_size]`: last observations, normalized.
-    pub obs: T,
-    /// Running statistics of the observations.
-    pub obs_stats: RunningMeanStd<T>,
-    /// Running statistics of the rewards.
-    pub reward_stats: NormalizeRewardState<T>,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // f32[N, obs_size]: last observations, normalized
+    pub obs_stats: RunningMeanStd<T>, // running statistics of the observations
+    pub reward_stats: NormalizeRewardState<T>, // running statistics of the rewards
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `f32[T, N, obs_size]`: observations.
-    pub obs: T,
-    /// `f32[T, N, A]`: actions as sampled from the policy.
-    pub actions: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `f32[N, obs_size]`: observations after the last step.
-    pub next_obs: T,
+    pub obs: T,      // f32[T, N, obs_size]
+    pub actions: T,  // f32[T, N, A]: actions as sampled from the policy
+    pub rewards: T,  // f32[T, N]
+    pub dones: T,    // f32[T, N]: 1 where the step ended its episode
+    pub next_obs: T, // f32[N, obs_size]: observations after the last step
 }
 
 /// Steps all environments once with sampled actions. Returns the observations, actions, rewards and
@@ -321,14 +272,10 @@ pub fn compute_gae(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `f32[B, obs_size]`: observations.
-    pub obs: T,
-    /// `f32[B, A]`: actions.
-    pub actions: T,
-    /// `f32[B]`: advantages.
-    pub advantages: T,
-    /// `f32[B]`: returns.
-    pub returns: T,
+    pub obs: T,        // f32[B, obs_size]
+    pub actions: T,    // f32[B, A]
+    pub advantages: T, // f32[B]
+    pub returns: T,    // f32[B]
 }
 
 /// Returns the samples of a rollout, from its values `f32[T, N]`, and the explained variance of the
@@ -352,14 +299,10 @@ pub fn make_samples(
 /// Metrics of an update; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
-    /// Explained variance of the values before the update.
-    pub explained_variance: T,
+    pub entropy: T,            // mean entropy of the policy
+    pub explained_variance: T, // explained variance of the values before the update
 }
 
 /// Computes A2C's loss over a batch, and its parts: policy loss, value loss and entropy.
@@ -421,9 +364,7 @@ pub fn update(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -454,20 +395,14 @@ fn train_iterations(
     (state, episodes, metrics)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, obs_size, bounds) = pools::continuous(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, (args.updates_per_call() * args.batch_size()) as u64)?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
         let Model { train_state, obs_stats, reward_stats } =
             init_model(agent_key, obs_size, bounds.size(), args);
@@ -475,15 +410,10 @@ pub fn train(args: &Args) -> Result<Summary> {
         let (obs, obs_stats) = NORMALIZE_OBS.step(first.obs.to(DType::F32), obs_stats);
         let env_state = EnvState { handle, obs, obs_stats, reward_stats, key };
         RunnerState { train_state, env_state }
-    })
-    .with_mode(args.run.mode)
-    .named("a2c_continuous_action_init");
-    let iterations = jit(|state| train_iterations(&envs, state, &bounds, args))
-        .with_mode(args.run.mode)
-        .named("a2c_continuous_action_iterations")
-        .check_nans(args.run.check_nans);
+    });
+    let iterations =
+        trainer.jit("iterations", |state| train_iterations(&envs, state, &bounds, args));
 
-    let mut trainer = Trainer::start(args, (args.updates_per_call() * args.batch_size()) as u64)?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
@@ -492,9 +422,8 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.record(&episodes.to_vec()?, Some(&metrics))?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + iterations.stats().seconds();
     let RunnerState { train_state, env_state: EnvState { obs_stats, reward_stats, .. } } = state;
-    trainer.finish(&Model { train_state, obs_stats, reward_stats }, compile_s)
+    trainer.finish(&Model { train_state, obs_stats, reward_stats })
 }
 
 /// Returns the policy of a saved model: the mean within the bounds of the actions, the

@@ -3,42 +3,23 @@
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/c51_atari.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
 use crate::nn::{Dense, Encoder, init};
-use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
+use crate::optim::{incremental_update, periodic_update};
 use crate::random::{randint, uniform};
-use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{
-    at_least_one_call, ensure, largest_divisor, not_negative, positive, support, unit,
-    update_schedule, within,
+    at_least_one_call, ensure, largest_divisor, support, update_schedule, within,
 };
 use crate::rl::frames::{
     FrameBuffer, FrameTransition, SampledBatch, min_buffer_size, newest_frame, stack_and_frame,
 };
-use crate::rl::saved::load_model;
-use crate::rl::spaces::Sizes;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools, q_at_action,
-};
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{arange, constant, where_, zeros, zeros_like};
-use crate::tree::Tree;
-use crate::{DType, Key, Tensor, jit, value_and_grad};
+use crate::rl::prelude::*;
+use crate::trace::ops::arange;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// C51 for Atari games and MinAtar
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "C51 for Atari games and MinAtar", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "c51_atari")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -130,17 +111,9 @@ impl Args {
         let expected = format!("a divisor of {all}, the gradient steps between target updates");
         ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
         at_least_one_call(self.total_timesteps, self.steps_per_call())?;
-        support(self.n_atoms, self.v_min, self.v_max)?;
-        positive(&[("batch-size", self.batch_size)])?;
+        support(self.v_min, self.v_max)?;
         let least = min_buffer_size(train, self.num_envs);
-        within("buffer-size", self.buffer_size, least, i32::MAX as usize)?;
-        unit(&[
-            ("gamma", self.gamma),
-            ("start-e", self.start_e),
-            ("end-e", self.end_e),
-            ("exploration-fraction", self.exploration_fraction),
-        ])?;
-        not_negative(&[("learning-rate", self.learning_rate)])
+        within("buffer-size", self.buffer_size, least, i32::MAX as usize)
     }
 }
 
@@ -151,10 +124,8 @@ registered_algorithm!(Args, "c51_atari", FOUR_FRAMES_OR_BOARDS, Args::check, tra
 /// Network from images to return distributions.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Convolutions and a hidden layer.
-    pub trunk: Encoder<T>,
-    /// Layer from features to logits.
-    pub head: Dense<T>,
+    pub trunk: Encoder<T>, // convolutions and a hidden layer
+    pub head: Dense<T>,    // layer from features to logits
 }
 
 impl QNetwork<Tensor> {
@@ -179,11 +150,8 @@ impl QNetwork<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Q-network.
     pub q: QNetwork<T>,
-    /// Target network.
     pub target: QNetwork<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
@@ -215,15 +183,10 @@ pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Te
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `[N, ..]`: last observations.
-    pub obs: T,
-    /// `i32[N]`: steps since the episode began, up to 255.
-    pub age: T,
-    /// `i32[]`: number of timesteps of all environments so far.
-    pub global_step: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // [N, ..]: last observations
+    pub age: T,            // i32[N]: steps since the episode began, up to 255
+    pub global_step: T,    // i32[]: number of timesteps of all environments so far
     pub key: Key<T>,
 }
 
@@ -259,10 +222,8 @@ fn env_step(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Loss.
     pub loss: T,
-    /// Mean value of the actions taken.
-    pub q_values: T,
+    pub q_values: T, // mean value of the actions taken
 }
 
 /// Projects the distributions of `reward + discount * Z`, where Z has the probabilities
@@ -329,11 +290,8 @@ fn update_target(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// Replay buffer.
     pub replay_buffer: FrameBuffer<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -379,17 +337,11 @@ fn train_iterations(
     (state, episodes, metrics)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.steps_per_call())?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
         let (handle, first) = envs.reset(handle);
         let (stack, frame) = stack_and_frame(sizes.obs_kind, &sizes.shape);
@@ -399,18 +351,10 @@ pub fn train(args: &Args) -> Result<Summary> {
             replay_buffer: FrameBuffer::new(args.buffer_size, args.num_envs, stack, &frame),
             env_state: EnvState { handle, obs: first.obs, age, global_step, key },
         }
-    })
-    .with_mode(args.run.mode)
-    .named("c51_atari_init");
-    let explore = jit(|state| train_iterations(&envs, state, false, args))
-        .with_mode(args.run.mode)
-        .named("c51_atari_explore");
-    let learn = jit(|state| train_iterations(&envs, state, true, args))
-        .with_mode(args.run.mode)
-        .named("c51_atari_learn")
-        .check_nans(args.run.check_nans);
+    });
+    let explore = trainer.jit("explore", |state| train_iterations(&envs, state, false, args));
+    let learn = trainer.jit("learn", |state| train_iterations(&envs, state, true, args));
 
-    let mut trainer = Trainer::start(args, args.steps_per_call())?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
@@ -424,8 +368,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the best action and the action values. Evaluations are

@@ -4,32 +4,21 @@
 //! Actors, devices and queues are in [`rl::sebulba`](crate::rl::sebulba). Differences from Cleanba,
 //! with reasons, are listed in `docs/algos/cleanba_impala.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
-use crate::error::Result;
+use crate::Sharded;
 use crate::optim::{RmsProp, RmsPropState, apply_updates, clip_by_global_norm};
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{ensure, not_negative, positive, unit};
+use crate::rl::flags::ensure;
+use crate::rl::prelude::*;
 use crate::rl::sebulba::{
     self, Agent, LearnerFunctions, Reduce, Rollout, SebulbaOptions, Sizes, UpdateConfig,
 };
-use crate::rl::{Policy, RunOptions, Summary, merge_time_and_env};
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{IndexMode, arange, concatenate, sort_by, zeros_like};
-use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Sharded, Tensor};
+use crate::trace::ops::{IndexMode, arange, concatenate, sort_by};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with Cleanba's names and defaults.
+// The defaults are those of Cleanba.
+/// IMPALA with actors and learners on many devices
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "IMPALA with actors and learners on many devices", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "cleanba_impala")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -38,7 +27,7 @@ pub struct Args {
     #[serde(flatten)]
     pub sebulba: SebulbaOptions,
     /// Pair each action with the reward and the episode end of the previous action, as Cleanba does
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub parity: bool,
 
     /// The id of the environment
@@ -54,7 +43,7 @@ pub struct Args {
     #[arg(long, default_value_t = 20)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -75,7 +64,7 @@ pub struct Args {
     #[arg(long, default_value_t = 40.0)]
     pub max_grad_norm: f64,
     /// Bootstrap at time limits with the value of the last observation; Cleanba does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -86,11 +75,6 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        positive(&[
-            ("num-steps", self.num_steps),
-            ("num-minibatches", self.num_minibatches),
-            ("gradient-accumulation-steps", self.gradient_accumulation_steps),
-        ])?;
         ensure(
             self.parts() <= self.sebulba.local_num_envs,
             "num-minibatches",
@@ -98,14 +82,7 @@ impl Args {
             "at most --local-num-envs over --gradient-accumulation-steps: a part of a minibatch is \
              made of whole environments",
         )?;
-        self.sebulba.check(self.num_steps)?;
-        unit(&[("gamma", self.gamma)])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-        ])
+        self.sebulba.check(self.num_steps)
     }
 }
 
@@ -134,10 +111,8 @@ const VECTOR_DEFAULTS: &[&str] = &[
 /// observations: the Nature or the IMPALA network for images, two dense layers for vectors.
 #[derive(Debug, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
-    /// RMSProp's running mean of squared gradients.
-    pub opt_state: RmsPropState<Agent<T>>,
+    pub opt_state: RmsPropState<Agent<T>>, // RMSProp's running mean of squared gradients
 }
 
 fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
@@ -160,16 +135,11 @@ const RMSPROP: RmsProp = RmsProp {
 /// Trajectories of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Trajectories<T> {
-    /// `[N, T + 1, ..]`, in the environment's dtype.
-    pub obs: T,
-    /// `i32[N, T]` or `f32[N, T, size]`.
-    pub actions: T,
-    /// `f32[N, T]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[N, T]`: rewards of the actions.
-    pub rewards: T,
-    /// `f32[N, T]`: 1 where the action ended the episode.
-    pub dones: T,
+    pub obs: T,      // [N, T + 1, ..], in the environment's dtype
+    pub actions: T,  // i32[N, T] or f32[N, T, size]
+    pub logprobs: T, // f32[N, T]: log probabilities under the policy that acted
+    pub rewards: T,  // f32[N, T]: rewards of the actions
+    pub dones: T,    // f32[N, T]: 1 where the action ended the episode
     /// `f32[N]`: 1, or 0 for an environment that only pads the minibatch; `None` without padding.
     pub weights: Option<T>,
 }
@@ -240,8 +210,7 @@ fn trajectories(data: &Rollout<Tensor>, index: Tensor, args: &Args) -> Trajector
 /// Results of V-trace; `f32[N, T]` each.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct VTrace<T> {
-    /// TD errors to add to the values.
-    pub errors: T,
+    pub errors: T, // TD errors to add to the values
     /// Advantages of the actions for the policy gradient, weighted by min(1, ratio).
     pub pg_advantages: T,
 }
@@ -289,14 +258,10 @@ pub fn vtrace(
 /// Metrics of one gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss.
     pub loss: T,
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Negative sum of the policy's entropies, as Cleanba logs it.
-    pub entropy: T,
+    pub entropy: T, // negative sum of the policy's entropies, as Cleanba logs it
 }
 
 /// Computes IMPALA's loss of trajectories and its metrics. The loss is a sum over steps and
@@ -372,14 +337,7 @@ pub fn gradient_step(
 
 // ------------------------------------------------------------------------------------- training
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let config = UpdateConfig {
         num_steps: args.num_steps,
         gradient_steps: args.num_minibatches,

@@ -4,33 +4,22 @@
 //! Actors, devices and queues are in [`rl::sebulba`](crate::rl::sebulba). Differences from Cleanba,
 //! with reasons, are listed in `docs/algos/cleanba_ppo.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
-use crate::error::Result;
-use crate::optim::{Adam, AdamState, apply_updates, clip_by_global_norm};
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{ensure, not_negative, positive, unit};
+use crate::optim::{apply_updates, clip_by_global_norm};
+use crate::rl::flags::ensure;
+use crate::rl::prelude::*;
 use crate::rl::sebulba::{
     self, Agent, LearnerFunctions, Reduce, Rollout, SebulbaOptions, Sizes, UpdateConfig,
     indivisible, keys_of,
 };
-use crate::rl::{Policy, RunOptions, Summary, gather_minibatch, merge_time_and_env};
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{arange, concatenate, zeros_like};
-use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Sharded, Tensor, random, vmap};
+use crate::trace::ops::{arange, concatenate};
+use crate::{Sharded, random};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with Cleanba's names and defaults.
+// The defaults are those of Cleanba.
+/// PPO with actors and learners on many devices
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PPO with actors and learners on many devices", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "cleanba_ppo")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -52,7 +41,7 @@ pub struct Args {
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -70,7 +59,7 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
     /// Normalize advantages over each minibatch
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.1)]
@@ -85,7 +74,7 @@ pub struct Args {
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
     /// Bootstrap at time limits with the value of the last observation; Cleanba does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -96,30 +85,17 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        positive(&[
-            ("num-steps", self.num_steps),
-            ("num-minibatches", self.num_minibatches),
-            ("gradient-accumulation-steps", self.gradient_accumulation_steps),
-            ("update-epochs", self.update_epochs),
-        ])?;
         if !self.num_steps.is_multiple_of(self.parts()) {
             let of = "minibatches times gradient-accumulation-steps";
             return Err(indivisible("num-steps", self.num_steps, self.parts(), of));
         }
         self.sebulba.check(self.num_steps)?;
-        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
         ensure(
             self.clip_coef.is_finite() && self.clip_coef > 0.0,
             "clip-coef",
             self.clip_coef,
             "a number above 0",
-        )?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-        ])
+        )
     }
 }
 
@@ -149,12 +125,9 @@ const VECTOR_DEFAULTS: &[&str] = &[
 /// observations: the Nature or the IMPALA network for images, two dense layers for vectors.
 #[derive(Debug, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, Agent<T>>,
-    /// PRNG key of the minibatches.
-    pub key: Key<T>,
+    pub key: Key<T>, // PRNG key of the minibatches
 }
 
 fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
@@ -229,16 +202,11 @@ pub fn prepare(
 /// Samples of N environments, B from each.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[N, B, ..]`, in the environment's dtype.
-    pub obs: T,
-    /// `i32[N, B]` or `f32[N, B, size]`.
-    pub actions: T,
-    /// `f32[N, B]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[N, B]`
-    pub advantages: T,
-    /// `f32[N, B]`
-    pub returns: T,
+    pub obs: T,        // [N, B, ..], in the environment's dtype
+    pub actions: T,    // i32[N, B] or f32[N, B, size]
+    pub logprobs: T,   // f32[N, B]: log probabilities under the policy that acted
+    pub advantages: T, // f32[N, B]
+    pub returns: T,    // f32[N, B]
 }
 
 /// Returns the samples of minibatch `index: i32[]`.
@@ -261,16 +229,11 @@ fn minibatch(data: &Prepared<Tensor>, index: Tensor) -> Samples<Tensor> {
 /// Metrics of one gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss.
     pub loss: T,
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
-    /// `mean(ratio - 1 - log ratio)`
-    pub approx_kl: T,
+    pub entropy: T,   // mean entropy of the policy
+    pub approx_kl: T, // `mean(ratio - 1 - log ratio)`
 }
 
 /// Computes PPO's loss over samples, and its metrics. Advantages must already be normalized.
@@ -337,14 +300,7 @@ pub fn gradient_step(
 
 // ------------------------------------------------------------------------------------- training
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let config = UpdateConfig {
         num_steps: args.num_steps,
         gradient_steps: args.update_epochs * args.num_minibatches,

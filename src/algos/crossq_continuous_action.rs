@@ -5,36 +5,21 @@
 //! Differences from the authors' code, with reasons, are listed in
 //! `docs/algos/crossq_continuous_action.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
 use crate::distributions::{TanhCorrection, TanhNormal};
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
 use crate::nn::{BatchRenorm, BatchRenormStats, Dense, init::lecun_normal};
-use crate::optim::{Adam, AdamState};
 use crate::random::normal;
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{ensure, not_negative, positive, unit, within};
+use crate::rl::flags::{ensure, within};
+use crate::rl::prelude::*;
 use crate::rl::replay::{ReplayBuffer, Transition, concatenate_steps};
-use crate::rl::saved::load_model;
 use crate::rl::spaces::Bounds;
-use crate::rl::{EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools};
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{concatenate, constant};
-use crate::tree::{self, Tree};
-use crate::{DType, Key, Tensor, TensorType, jit, value_and_grad};
+use crate::trace::ops::concatenate;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and the defaults of the paper.
+// The defaults are those of the paper.
+/// CrossQ for continuous actions
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "CrossQ for continuous actions", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "crossq_continuous_action")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -76,7 +61,7 @@ pub struct Args {
     #[arg(long, default_value_t = 0.2)]
     pub alpha: f64,
     /// Tune the entropy temperature automatically
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub autotune: bool,
     /// Iterations of --policy-frequency steps in one compiled call; 0: at least 100 steps
     #[arg(long, default_value_t = 0)]
@@ -111,18 +96,10 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        positive(&[("batch-size", self.batch_size), ("policy-frequency", self.policy_frequency)])?;
-        positive(&[("n-neurons", self.n_neurons)])?;
         let (total, steps) = (self.total_timesteps, self.steps_per_call());
         let expected = format!("at least {steps}, the timesteps of one call");
         ensure(total >= steps, "total-timesteps", total, &expected)?;
-        within("buffer-size", self.buffer_size, self.policy_frequency, i32::MAX as usize)?;
-        unit(&[("gamma", self.gamma)])?;
-        let b1 = self.adam_b1;
-        ensure((0.0..1.0).contains(&b1), "adam-b1", b1, "a number from 0 to below 1")?;
-        not_negative(&[("policy-lr", self.policy_lr), ("q-lr", self.q_lr)])?;
-        let alpha = self.alpha;
-        ensure(alpha.is_finite() && alpha > 0.0, "alpha", alpha, "a number above 0")
+        within("buffer-size", self.buffer_size, self.policy_frequency, i32::MAX as usize)
     }
 }
 
@@ -144,9 +121,7 @@ pub type BatchStats<T> = Vec<BatchRenormStats<T>>;
 /// of each hidden layer.
 #[derive(Debug, Clone, Tree)]
 pub struct Network<T> {
-    /// Normalization of the input of each layer.
-    pub norms: Vec<BatchRenorm<T>>,
-    /// Layers.
+    pub norms: Vec<BatchRenorm<T>>, // normalization of the input of each layer
     pub layers: Vec<Dense<T>>,
 }
 
@@ -184,7 +159,6 @@ impl Network<Tensor> {
 /// Network from observations and actions to values.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Layers.
     pub layers: Network<T>,
 }
 
@@ -228,7 +202,6 @@ pub struct Actor<T> {
     /// Layers; outputs `[.., 2 A]` are the means before the `tanh` and the log standard deviations
     /// before they are clipped.
     pub layers: Network<T>,
-    /// Bounds of the actions.
     pub bounds: Bounds,
 }
 
@@ -271,19 +244,15 @@ fn get_action(policy: &TanhNormal<Tensor>, noise: Tensor) -> (Tensor, Tensor) {
 /// Actor and critics.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Stochastic policy.
-    pub actor: Actor<T>,
-    /// Critics.
+    pub actor: Actor<T>, // stochastic policy
     pub qf: [QNetwork<T>; 2],
 }
 
 /// Statistics of the normalizations of an [`Agent`].
 #[derive(Debug, Clone, Tree)]
 pub struct AgentStats<T> {
-    /// Statistics of the actor.
-    pub actor: BatchStats<T>,
-    /// Statistics of the critics.
-    pub qf: [BatchStats<T>; 2],
+    pub actor: BatchStats<T>,   // statistics of the actor
+    pub qf: [BatchStats<T>; 2], // statistics of the critics
 }
 
 impl Agent<Tensor> {
@@ -306,24 +275,17 @@ impl Agent<Tensor> {
 /// State of the optimizers.
 #[derive(Debug, Clone, Tree)]
 pub struct OptState<T> {
-    /// State of the actor's optimizer.
     pub actor: AdamState<T, Actor<T>>,
-    /// State of the critics' optimizer.
     pub qf: AdamState<T, [QNetwork<T>; 2]>,
-    /// State of the temperature's optimizer.
     pub log_alpha: AdamState<T, T>,
 }
 
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Actor and critics.
     pub agent: Agent<T>,
-    /// Statistics of the normalizations.
-    pub stats: AgentStats<T>,
-    /// `f32[]`: logarithm of the entropy temperature.
-    pub log_alpha: T,
-    /// State of the optimizers.
+    pub stats: AgentStats<T>, // statistics of the normalizations
+    pub log_alpha: T,         // f32[]: logarithm of the entropy temperature
     pub opt_state: OptState<T>,
 }
 
@@ -350,11 +312,8 @@ fn init_train_state(
 /// State of the environment between two steps; N is 1.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `f32[N, obs_size]`: last observations.
-    pub obs: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // f32[N, obs_size]: last observations
     pub key: Key<T>,
 }
 
@@ -412,14 +371,10 @@ fn env_steps(
 /// Metrics of the critics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct CriticMetrics<T> {
-    /// Loss of the first critic.
-    pub qf1_loss: T,
-    /// Loss of the second critic.
-    pub qf2_loss: T,
-    /// Mean value, under the first critic, of the actions taken.
-    pub qf1_values: T,
-    /// Mean value, under the second critic, of the actions taken.
-    pub qf2_values: T,
+    pub qf1_loss: T,   // loss of the first critic
+    pub qf2_loss: T,   // loss of the second critic
+    pub qf1_values: T, // mean value, under the first critic, of the actions taken
+    pub qf2_values: T, // mean value, under the second critic, of the actions taken
 }
 
 /// Computes the sum of halves of both critics' mean squared errors to the TD targets, and returns it
@@ -545,26 +500,18 @@ pub fn update_alpha(
 /// Logged metrics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Metrics of the critics.
     pub critic: CriticMetrics<T>,
-    /// Mean of both critics' losses.
-    pub qf_loss: T,
-    /// Loss of the actor.
+    pub qf_loss: T, // mean of both critics' losses
     pub actor_loss: T,
-    /// Entropy temperature.
-    pub alpha: T,
-    /// Loss of the temperature; 0 if it is not tuned.
-    pub alpha_loss: T,
+    pub alpha: T,      // entropy temperature
+    pub alpha_loss: T, // loss of the temperature; 0 if it is not tuned
 }
 
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// Replay buffer.
     pub replay_buffer: ReplayBuffer<T, Transition<T>>,
-    /// State of the environment.
     pub env_state: EnvState<T>,
 }
 
@@ -621,18 +568,12 @@ fn train_iterations(
     (state, episodes, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environment, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let envs = envs.with_final_obs()?;
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.steps_per_call())?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
         let (handle, first) = envs.reset(handle);
         let item = Transition::types(obs_size, TensorType::new(DType::F32, [bounds.size()]));
@@ -641,18 +582,10 @@ pub fn train(args: &Args) -> Result<Summary> {
             replay_buffer: ReplayBuffer::new(args.buffer_size, item),
             env_state: EnvState { handle, obs: first.obs.to(DType::F32), key },
         }
-    })
-    .with_mode(args.run.mode)
-    .named("crossq_continuous_action_init");
-    let explore = jit(|state| train_iterations(&envs, state, false, args))
-        .with_mode(args.run.mode)
-        .named("crossq_continuous_action_explore");
-    let learn = jit(|state| train_iterations(&envs, state, true, args))
-        .with_mode(args.run.mode)
-        .named("crossq_continuous_action_learn")
-        .check_nans(args.run.check_nans);
+    });
+    let explore = trainer.jit("explore", |state| train_iterations(&envs, state, false, args));
+    let learn = trainer.jit("learn", |state| train_iterations(&envs, state, true, args));
 
-    let mut trainer = Trainer::start(args, args.steps_per_call())?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
@@ -664,8 +597,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the mode of the distribution, and the mean and standard

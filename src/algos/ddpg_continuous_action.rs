@@ -4,35 +4,20 @@
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ddpg_continuous_action.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
 use crate::nn::{Activation, Mlp};
-use crate::optim::{Adam, AdamState, incremental_update};
+use crate::optim::incremental_update;
 use crate::random::normal;
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{ensure, not_negative, positive, unit, within};
+use crate::rl::flags::{ensure, within};
+use crate::rl::prelude::*;
 use crate::rl::replay::{ReplayBuffer, Transition, concatenate_steps};
-use crate::rl::saved::load_model;
 use crate::rl::spaces::Bounds;
-use crate::rl::{EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools};
-use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::concatenate;
-use crate::tree::{self, Tree};
-use crate::{DType, Key, Tensor, TensorType, jit, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// DDPG for continuous actions
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "DDPG for continuous actions", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "ddpg_continuous_action")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -92,16 +77,10 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        positive(&[("batch-size", self.batch_size), ("policy-frequency", self.policy_frequency)])?;
         let (total, steps) = (self.total_timesteps, self.steps_per_call());
         let expected = format!("at least {steps}, the timesteps of one call");
         ensure(total >= steps, "total-timesteps", total, &expected)?;
-        within("buffer-size", self.buffer_size, self.policy_frequency, i32::MAX as usize)?;
-        unit(&[("gamma", self.gamma), ("tau", self.tau)])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("exploration-noise", self.exploration_noise),
-        ])
+        within("buffer-size", self.buffer_size, self.policy_frequency, i32::MAX as usize)
     }
 }
 
@@ -124,7 +103,6 @@ fn network(key: Key<Tensor>, inputs: usize, outputs: usize) -> Mlp<Tensor> {
 /// Network from observations and actions to values.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Layers.
     pub layers: Mlp<T>,
 }
 
@@ -143,9 +121,7 @@ impl QNetwork<Tensor> {
 /// Network from observations to actions within their bounds: a deterministic policy.
 #[derive(Debug, Clone, Tree)]
 pub struct Actor<T> {
-    /// Layers.
     pub layers: Mlp<T>,
-    /// Bounds of the actions.
     pub bounds: Bounds,
 }
 
@@ -165,9 +141,7 @@ impl Actor<Tensor> {
 /// Actor and critic.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Deterministic policy.
-    pub actor: Actor<T>,
-    /// Critic.
+    pub actor: Actor<T>, // deterministic policy
     pub qf: QNetwork<T>,
 }
 
@@ -183,20 +157,15 @@ impl Agent<Tensor> {
 /// State of the optimizers.
 #[derive(Debug, Clone, Tree)]
 pub struct OptState<T> {
-    /// State of the actor's optimizer.
     pub actor: AdamState<T, Actor<T>>,
-    /// State of the critic's optimizer.
     pub qf: AdamState<T, QNetwork<T>>,
 }
 
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Actor and critic.
     pub agent: Agent<T>,
-    /// Target actor and target critic.
-    pub target: Agent<T>,
-    /// State of the optimizers.
+    pub target: Agent<T>, // target actor and target critic
     pub opt_state: OptState<T>,
 }
 
@@ -231,11 +200,8 @@ fn noisy_action(
 /// State of the environment between two steps; N is 1.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `f32[N, obs_size]`: last observations.
-    pub obs: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // f32[N, obs_size]: last observations
     pub key: Key<T>,
 }
 
@@ -300,10 +266,8 @@ pub fn td_target(target: &Agent<Tensor>, batch: &Transition<Tensor>, args: &Args
 /// Metrics of the critic; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct CriticMetrics<T> {
-    /// Loss.
     pub qf1_loss: T,
-    /// Mean value of the actions taken.
-    pub qf1_values: T,
+    pub qf1_values: T, // mean value of the actions taken
 }
 
 /// Computes the critic's mean squared error to `td_target: f32[B]`, and its metrics.
@@ -357,20 +321,15 @@ pub fn update_actor(
 /// Logged metrics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Metrics of the critic.
     pub critic: CriticMetrics<T>,
-    /// Loss of the actor.
     pub actor_loss: T,
 }
 
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// Replay buffer.
     pub replay_buffer: ReplayBuffer<T, Transition<T>>,
-    /// State of the environment.
     pub env_state: EnvState<T>,
 }
 
@@ -420,18 +379,12 @@ fn train_iterations(
     (state, episodes, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environment, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let envs = envs.with_final_obs()?;
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.steps_per_call())?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
         let (handle, first) = envs.reset(handle);
         let item = Transition::types(obs_size, TensorType::new(DType::F32, [bounds.size()]));
@@ -440,18 +393,10 @@ pub fn train(args: &Args) -> Result<Summary> {
             replay_buffer: ReplayBuffer::new(args.buffer_size, item),
             env_state: EnvState { handle, obs: first.obs.to(DType::F32), key },
         }
-    })
-    .with_mode(args.run.mode)
-    .named("ddpg_continuous_action_init");
-    let explore = jit(|state| train_iterations(&envs, state, false, args))
-        .with_mode(args.run.mode)
-        .named("ddpg_continuous_action_explore");
-    let learn = jit(|state| train_iterations(&envs, state, true, args))
-        .with_mode(args.run.mode)
-        .named("ddpg_continuous_action_learn")
-        .check_nans(args.run.check_nans);
+    });
+    let explore = trainer.jit("explore", |state| train_iterations(&envs, state, false, args));
+    let learn = trainer.jit("learn", |state| train_iterations(&envs, state, true, args));
 
-    let mut trainer = Trainer::start(args, args.steps_per_call())?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
@@ -463,8 +408,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the action.

@@ -4,41 +4,19 @@
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/dqn.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
 use crate::nn::{Activation, Mlp};
-use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
+use crate::optim::{incremental_update, periodic_update};
 use crate::random::{randint, uniform};
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{
-    at_least_one_call, ensure, largest_divisor, not_negative, positive, unit, update_schedule,
-    within,
-};
+use crate::rl::flags::{at_least_one_call, ensure, largest_divisor, update_schedule, within};
 use crate::rl::minibatch::merge_time_and_env;
+use crate::rl::prelude::*;
 use crate::rl::replay::{ReplayBuffer, Transition};
-use crate::rl::saved::load_model;
-use crate::rl::spaces::Sizes;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools, q_at_action,
-};
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{constant, where_};
-use crate::tree::Tree;
-use crate::{DType, Key, Tensor, TensorType, jit, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// DQN for discrete actions and vector observations
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "DQN for discrete actions and vector observations", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "dqn")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -116,16 +94,7 @@ impl Args {
         let expected = format!("a divisor of {all}, the gradient steps between target updates");
         ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
         at_least_one_call(self.total_timesteps, self.steps_per_call())?;
-        positive(&[("batch-size", self.batch_size)])?;
-        within("buffer-size", self.buffer_size, train, i32::MAX as usize)?;
-        unit(&[
-            ("gamma", self.gamma),
-            ("tau", self.tau),
-            ("start-e", self.start_e),
-            ("end-e", self.end_e),
-            ("exploration-fraction", self.exploration_fraction),
-        ])?;
-        not_negative(&[("learning-rate", self.learning_rate)])
+        within("buffer-size", self.buffer_size, train, i32::MAX as usize)
     }
 }
 
@@ -136,7 +105,6 @@ registered_algorithm!(Args, "dqn", VECTORS, Args::check, train, policy);
 /// Network from observations to action values: hidden layers of 120 and 84 units.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// The layers.
     pub layers: Mlp<T>,
 }
 
@@ -156,11 +124,8 @@ impl QNetwork<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Q-network.
     pub q: QNetwork<T>,
-    /// Target network.
     pub target: QNetwork<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
@@ -192,13 +157,9 @@ pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Te
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `f32[N, obs_size]`: last observations.
-    pub obs: T,
-    /// `i32[]`: number of timesteps of all environments so far.
-    pub global_step: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // f32[N, obs_size]: last observations
+    pub global_step: T,    // i32[]: number of timesteps of all environments so far
     pub key: Key<T>,
 }
 
@@ -233,10 +194,8 @@ fn env_step(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Loss.
     pub td_loss: T,
-    /// Mean value of the actions taken.
-    pub q_values: T,
+    pub q_values: T, // mean value of the actions taken
 }
 
 /// Computes the mean squared error to the TD targets, and its metrics.
@@ -286,11 +245,8 @@ fn update_target(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// Replay buffer.
     pub replay_buffer: ReplayBuffer<T, Transition<T>>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -336,18 +292,12 @@ fn train_iterations(
     (state, episodes, metrics)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::discrete(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let envs = envs.with_final_obs()?;
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.steps_per_call())?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
         let (handle, first) = envs.reset(handle);
         let item = Transition::types(sizes.obs_size(), TensorType::scalar(DType::I32));
@@ -357,18 +307,10 @@ pub fn train(args: &Args) -> Result<Summary> {
             replay_buffer: ReplayBuffer::new(args.buffer_size, item),
             env_state: EnvState { handle, obs, global_step, key },
         }
-    })
-    .with_mode(args.run.mode)
-    .named("dqn_init");
-    let explore = jit(|state| train_iterations(&envs, state, false, args))
-        .with_mode(args.run.mode)
-        .named("dqn_explore");
-    let learn = jit(|state| train_iterations(&envs, state, true, args))
-        .with_mode(args.run.mode)
-        .named("dqn_learn")
-        .check_nans(args.run.check_nans);
+    });
+    let explore = trainer.jit("explore", |state| train_iterations(&envs, state, false, args));
+    let learn = trainer.jit("learn", |state| train_iterations(&envs, state, true, args));
 
-    let mut trainer = Trainer::start(args, args.steps_per_call())?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
@@ -381,8 +323,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the best action and the action values. Evaluations are

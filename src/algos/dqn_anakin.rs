@@ -6,40 +6,28 @@
 
 use std::ops::Deref;
 
-use clap::Parser;
-use serde::Serialize;
-
 use crate::envs::traced::EpisodeState;
 use crate::envs::{EnvPool, ObsKind, PoolOptions};
-use crate::error::Result;
 use crate::nn::{Activation, Encoder, Mlp, init};
-use crate::optim::{Adam, AdamState, incremental_update};
+use crate::optim::incremental_update;
 use crate::random::{randint, uniform};
+use crate::rl::Algorithm;
 use crate::rl::anakin::{
     AgentOptions, AnakinArgs, AnakinEnv, Report, SweptValues, evaluated_agent, load_agents,
     select_agent, train_agents, with_sweeps_of,
 };
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{
-    at_least_one_call, ensure, not_negative, positive, unit, update_schedule, within,
-};
+use crate::rl::flags::{at_least_one_call, update_schedule, within};
 use crate::rl::minibatch::merge_time_and_env;
+use crate::rl::prelude::*;
 use crate::rl::replay::{ReplayBuffer, Transition};
-use crate::rl::spaces::Sizes;
 use crate::rl::sweep::Scalar;
-use crate::rl::{Algorithm, Policy, PolicyResults, RunOptions, Summary, q_at_action};
-use crate::trace::control::{ScanOptions, cond, scan_with};
-use crate::trace::ops::{constant, where_, zeros};
-use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, TensorType, value_and_grad, vmap};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and PureJaxRL's defaults.
+// The defaults are those of PureJaxRL.
+/// DQN, environments included, as one compiled program
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(
-    about = "DQN, environments included, as one compiled program",
-    args_override_self = true,
     mut_args(with_sweeps_of(&SWEPT)),
     mut_args(|arg| match arg.get_id() == "updates_per_call" {
         true => arg.help("The number of target updates in one call; 0 makes about 64 calls"),
@@ -47,10 +35,6 @@ use crate::{Array, DType, Key, Tensor, TensorType, value_and_grad, vmap};
     }),
 )]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "dqn_anakin")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -69,7 +53,7 @@ pub struct Args {
     #[arg(long, default_value_t = 2.5e-4)]
     pub learning_rate: f64,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub anneal_lr: bool,
     /// The number of parallel environments of each agent
     #[arg(long, default_value_t = 10)]
@@ -105,7 +89,7 @@ pub struct Args {
     #[arg(long, default_value_t = 10)]
     pub train_frequency: usize,
     /// Bootstrap at time limits with the values of the last observation; PureJaxRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -117,24 +101,9 @@ impl Args {
 
     fn check(&self) -> Result<()> {
         let (train, target) = (self.train_frequency, self.target_network_frequency);
-        positive(&[("batch-size", self.batch_size)])?;
         update_schedule(self.num_envs, ("train-frequency", train), target)?;
         at_least_one_call(self.total_timesteps, target as u64)?;
-        ensure(
-            i32::try_from(self.total_timesteps).is_ok(),
-            "total-timesteps",
-            self.total_timesteps,
-            "fewer than 2^31",
-        )?;
         within("buffer-size", self.buffer_size, train, i32::MAX as usize)?;
-        unit(&[
-            ("gamma", self.gamma),
-            ("tau", self.tau),
-            ("start-e", self.start_e),
-            ("end-e", self.end_e),
-            ("exploration-fraction", self.exploration_fraction),
-        ])?;
-        not_negative(&[("learning-rate", self.learning_rate)])?;
         self.agents.check()
     }
 }
@@ -176,13 +145,9 @@ const SWEPT: [&str; 4] = ["learning-rate", "gamma", "end-e", "exploration-fracti
 #[derive(Debug, Clone, Copy)]
 pub struct TracedArgs<'a> {
     args: &'a Args,
-    /// As [`Args::learning_rate`].
     pub learning_rate: Scalar,
-    /// As [`Args::gamma`].
     pub gamma: Scalar,
-    /// As [`Args::end_e`].
     pub end_e: Scalar,
-    /// As [`Args::exploration_fraction`].
     pub exploration_fraction: Scalar,
 }
 
@@ -214,10 +179,8 @@ impl Deref for TracedArgs<'_> {
 /// images have the convolutions and the hidden layer of [`Encoder`].
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Convolutions; none for vectors.
-    pub convs: Encoder<T>,
-    /// The other layers.
-    pub layers: Mlp<T>,
+    pub convs: Encoder<T>, // convolutions; none for vectors
+    pub layers: Mlp<T>,    // the other layers
 }
 
 impl QNetwork<Tensor> {
@@ -242,11 +205,8 @@ impl QNetwork<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Q-network.
     pub q: QNetwork<T>,
-    /// Target network.
     pub target: QNetwork<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
@@ -280,23 +240,17 @@ pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Te
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// `[N, ..]`: last observations.
-    pub obs: T,
-    /// State of the environments, with leaves `[N, ..]`.
-    pub state: EpisodeState<T, Vec<T>>,
-    /// `i32[]`: number of timesteps of all environments so far.
-    pub global_step: T,
-    /// PRNG key.
+    pub obs: T,                         // [N, ..]: last observations
+    pub state: EpisodeState<T, Vec<T>>, // state of the environments, with leaves `[N, ..]`
+    pub global_step: T,                 // i32[]: number of timesteps of all environments so far
     pub key: Key<T>,
 }
 
 /// Returns and lengths of the episodes that ended in steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Episodes<T> {
-    /// `f32[.., N]`: returns of the episodes that ended, 0 where none did.
-    pub returns: T,
-    /// `i32[.., N]`: lengths of the episodes that ended, 0 where none did.
-    pub lengths: T,
+    pub returns: T, // f32[.., N]: returns of the episodes that ended, 0 where none did
+    pub lengths: T, // i32[.., N]: lengths of the episodes that ended, 0 where none did
 }
 
 /// Steps all environments once, with epsilon-greedy actions; returns N transitions.
@@ -335,10 +289,8 @@ fn env_step(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Loss.
     pub td_loss: T,
-    /// Mean value of the actions taken.
-    pub q_values: T,
+    pub q_values: T, // mean value of the actions taken
 }
 
 /// Computes the mean squared error to the TD targets, and its metrics.
@@ -384,14 +336,10 @@ pub fn update_target(train_state: TrainState<Tensor>, args: &Args) -> TrainState
 /// State carried between calls.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// Replay buffer.
     pub replay_buffer: ReplayBuffer<T, Transition<T>>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
-    /// `i32[]`: number of updates of the target network so far.
-    pub num_updates: T,
+    pub num_updates: T, // i32[]: number of updates of the target network so far
 }
 
 /// Initializes the state of an agent.
@@ -475,14 +423,7 @@ pub fn train_iterations(
     scan_with(update, state, (), ScanOptions::length(updates as usize))
 }
 
-/// Trains agents and returns a summary. Event files and, if requested, the models are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from the environments,
-/// compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let env = AnakinEnv::new(args)?;
     let sizes = Sizes::from_spec(Args::NAME, &env.spec, &Args::ENVS)?;
     let init = |env: &AnakinEnv, key, args: &Args| init_runner(env, &sizes, key, args);

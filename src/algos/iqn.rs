@@ -4,41 +4,21 @@
 //!
 //! Differences from Dopamine, with reasons, are listed in `docs/algos/iqn.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
 use crate::nn::{Activation, Dense, Mlp, init::lecun_normal};
-use crate::optim::{Adam, AdamState, periodic_update};
+use crate::optim::periodic_update;
 use crate::random::{randint, uniform};
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{
-    at_least_one_call, ensure, largest_divisor, not_negative, positive, unit, update_schedule,
-    within,
-};
+use crate::rl::flags::{at_least_one_call, ensure, largest_divisor, update_schedule, within};
 use crate::rl::minibatch::merge_time_and_env;
+use crate::rl::prelude::*;
 use crate::rl::replay::{ReplayBuffer, Transition};
-use crate::rl::saved::load_model;
-use crate::rl::spaces::Sizes;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools, q_at_action,
-};
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{arange, constant, where_};
-use crate::tree::Tree;
-use crate::{DType, Key, Tensor, TensorType, jit, value_and_grad};
+use crate::trace::ops::arange;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names, and Dopamine's for the taus; the defaults are those of `qrdqn`.
+// The flags of the taus have Dopamine's names; the defaults are those of `qrdqn`.
+/// IQN for discrete actions and vector observations
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "IQN for discrete actions and vector observations", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "iqn")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -126,21 +106,7 @@ impl Args {
         let expected = format!("a divisor of {all}, the gradient steps between target updates");
         ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
         at_least_one_call(self.total_timesteps, self.steps_per_call())?;
-        positive(&[
-            ("batch-size", self.batch_size),
-            ("num-tau-samples", self.num_tau_samples),
-            ("num-tau-prime-samples", self.num_tau_prime_samples),
-            ("num-quantile-samples", self.num_quantile_samples),
-            ("quantile-embedding-dim", self.quantile_embedding_dim),
-        ])?;
-        within("buffer-size", self.buffer_size, train, i32::MAX as usize)?;
-        unit(&[
-            ("gamma", self.gamma),
-            ("start-e", self.start_e),
-            ("end-e", self.end_e),
-            ("exploration-fraction", self.exploration_fraction),
-        ])?;
-        not_negative(&[("learning-rate", self.learning_rate)])
+        within("buffer-size", self.buffer_size, train, i32::MAX as usize)
     }
 }
 
@@ -152,12 +118,9 @@ registered_algorithm!(Args, "iqn", VECTORS, Args::check, train, policy);
 /// multiplied by 256 of tau, and a hidden layer of 256 units.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Layer from observations to features.
-    pub features: Dense<T>,
-    /// Layer from the cosines of tau to features.
-    pub embedding: Dense<T>,
-    /// Layers from the products of both to quantiles.
-    pub layers: Mlp<T>,
+    pub features: Dense<T>,  // layer from observations to features
+    pub embedding: Dense<T>, // layer from the cosines of tau to features
+    pub layers: Mlp<T>,      // layers from the products of both to quantiles
 }
 
 impl QNetwork<Tensor> {
@@ -184,11 +147,8 @@ impl QNetwork<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Q-network.
     pub q: QNetwork<T>,
-    /// Target network.
     pub target: QNetwork<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
@@ -220,13 +180,9 @@ pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Te
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `f32[N, obs_size]`: last observations.
-    pub obs: T,
-    /// `i32[]`: number of timesteps of all environments so far.
-    pub global_step: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // f32[N, obs_size]: last observations
+    pub global_step: T,    // i32[]: number of timesteps of all environments so far
     pub key: Key<T>,
 }
 
@@ -262,19 +218,15 @@ fn env_step(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Loss.
     pub loss: T,
-    /// Mean value of the actions taken.
-    pub q_values: T,
+    pub q_values: T, // mean value of the actions taken
 }
 
 /// Cumulative probabilities at which the networks are evaluated in a gradient step.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Taus<T> {
-    /// `f32[B, num_tau_samples]`: of the quantiles of the action taken.
-    pub taus: T,
-    /// `f32[B, num_tau_prime_samples]`: of the quantiles in the targets.
-    pub next_taus: T,
+    pub taus: T,      // f32[B, num_tau_samples]: of the quantiles of the action taken
+    pub next_taus: T, // f32[B, num_tau_prime_samples]: of the quantiles in the targets
     /// `f32[B, num_quantile_samples]`: of the quantiles whose mean is the value of a next action.
     pub action_taus: T,
 }
@@ -356,11 +308,8 @@ fn update_target(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// Replay buffer.
     pub replay_buffer: ReplayBuffer<T, Transition<T>>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -407,18 +356,12 @@ fn train_iterations(
     (state, episodes, metrics)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::discrete(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let envs = envs.with_final_obs()?;
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.steps_per_call())?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
         let (handle, first) = envs.reset(handle);
         let item = Transition::types(sizes.obs_size(), TensorType::scalar(DType::I32));
@@ -428,18 +371,10 @@ pub fn train(args: &Args) -> Result<Summary> {
             replay_buffer: ReplayBuffer::new(args.buffer_size, item),
             env_state: EnvState { handle, obs, global_step, key },
         }
-    })
-    .with_mode(args.run.mode)
-    .named("iqn_init");
-    let explore = jit(|state| train_iterations(&envs, state, false, args))
-        .with_mode(args.run.mode)
-        .named("iqn_explore");
-    let learn = jit(|state| train_iterations(&envs, state, true, args))
-        .with_mode(args.run.mode)
-        .named("iqn_learn")
-        .check_nans(args.run.check_nans);
+    });
+    let explore = trainer.jit("explore", |state| train_iterations(&envs, state, false, args));
+    let learn = trainer.jit("learn", |state| train_iterations(&envs, state, true, args));
 
-    let mut trainer = Trainer::start(args, args.steps_per_call())?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
@@ -450,8 +385,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the best action and the action values, which are means of

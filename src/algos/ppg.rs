@@ -6,43 +6,23 @@
 
 mod storage;
 
-use clap::Parser;
-use serde::Serialize;
-
 use crate::distributions::Categorical;
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
-use crate::jit::{Stats, jit};
 use crate::nn::init::orthogonal;
 use crate::nn::normalize::{NormalizeReward, NormalizeRewardState};
 use crate::nn::{Dense, Encoder, ImageEncoder, normed};
-use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::permutation;
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, ensure, not_negative, positive, product, unit};
-use crate::rl::saved::load_model;
-use crate::rl::spaces::Sizes;
-use crate::rl::{
-    EpisodeStats, ImageNetwork, Policy, PolicyResults, RunOptions, Summary, Trainer,
-    bootstrap_truncated, explained_variance, gather_minibatch, merge_time_and_env, pools,
-};
-use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{IndexMode, stack, zeros_like};
-use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, value_and_grad};
+use crate::rl::ImageNetwork;
+use crate::rl::flags::{batches, ensure, product};
+use crate::rl::prelude::*;
+use crate::trace::ops::IndexMode;
 
 pub use storage::AuxStorage;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// PPG on images
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PPG on images", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "ppg")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -63,7 +43,7 @@ pub struct Args {
     #[arg(long, default_value_t = 256)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.999)]
@@ -90,13 +70,13 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     pub num_aux_rollouts: usize,
     /// Normalize advantages over the whole rollout
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub adv_norm_fullbatch: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.2)]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
     #[arg(long, default_value_t = 0.01)]
@@ -108,13 +88,13 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = ImageNetwork::Nature)]
     pub network: ImageNetwork,
     /// Divide rewards by the standard deviation of the discounted return, and clip them at 10
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub normalize_reward: bool,
     /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -135,12 +115,6 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        positive(&[
-            ("n-iteration", self.n_iteration),
-            ("e-policy", self.e_policy),
-            ("e-auxiliary", self.e_auxiliary),
-            ("num-aux-rollouts", self.num_aux_rollouts),
-        ])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
         product(&[
             ("num-envs", self.num_envs),
@@ -159,16 +133,7 @@ impl Args {
             "total-timesteps",
             self.total_timesteps,
             &format!("at least one phase, {} timesteps", self.phase_steps()),
-        )?;
-        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("clip-coef", self.clip_coef),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-            ("beta-clone", self.beta_clone),
-        ])
+        )
     }
 }
 
@@ -180,14 +145,10 @@ registered_algorithm!(Args, "ppg", IMAGES, Args::check, train, policy);
 /// only the auxiliary phase trains; its loss also trains the encoder.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Encoder from observations to features.
-    pub trunk: ImageEncoder<T>,
-    /// Layer from features to action logits.
-    pub actor: Dense<T>,
-    /// Layer from features to values.
-    pub critic: Dense<T>,
-    /// Layer from features to auxiliary values.
-    pub aux_critic: Dense<T>,
+    pub trunk: ImageEncoder<T>, // encoder from observations to features
+    pub actor: Dense<T>,        // layer from features to action logits
+    pub critic: Dense<T>,       // layer from features to values
+    pub aux_critic: Dense<T>,   // layer from features to auxiliary values
 }
 
 impl Agent<Tensor> {
@@ -235,7 +196,6 @@ impl Agent<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
     /// Adam's state of all parameters except `aux_critic`, whose moments here stay 0.
     pub opt_state: AdamState<T, Agent<T>>,
@@ -255,15 +215,10 @@ fn init_train_state(key: Key<Tensor>, network: ImageNetwork, sizes: &Sizes) -> T
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `[N, ..]`: last observations, in the environment's dtype.
-    pub obs: T,
-    /// `bool[N]`: true where `obs` is the first of an episode.
-    pub first: T,
-    /// Running statistics of the discounted returns.
-    pub reward_stats: NormalizeRewardState<T>,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // [N, ..]: last observations, in the environment's dtype
+    pub first: T,          // bool[N]: true where `obs` is the first of an episode
+    pub reward_stats: NormalizeRewardState<T>, // running statistics of the discounted returns
     pub key: Key<T>,
 }
 
@@ -275,20 +230,13 @@ fn reward_normalizer(args: &Args) -> NormalizeReward {
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `[T, N, ..]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[T, N]`: actions.
-    pub actions: T,
-    /// `f32[T, N]`: log probabilities of the actions.
-    pub logprobs: T,
-    /// `f32[T, N]`: values of the observations.
-    pub values: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `[N, ..]`: observations after the last step.
-    pub next_obs: T,
+    pub obs: T,      // [T, N, ..]: observations, in the environment's dtype
+    pub actions: T,  // i32[T, N]
+    pub logprobs: T, // f32[T, N]: log probabilities of the actions
+    pub values: T,   // f32[T, N]: values of the observations
+    pub rewards: T,  // f32[T, N]
+    pub dones: T,    // f32[T, N]: 1 where the step ended its episode
+    pub next_obs: T, // [N, ..]: observations after the last step
 }
 
 /// Steps all environments once with sampled actions. Returns the observations, actions, log
@@ -364,18 +312,12 @@ pub fn compute_gae(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[B, ..]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[B]`: actions.
-    pub actions: T,
-    /// `f32[B]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[B]`: advantages.
-    pub advantages: T,
-    /// `f32[B]`: returns.
-    pub returns: T,
-    /// `f32[B]`: values by the critic that acted.
-    pub values: T,
+    pub obs: T,        // [B, ..]: observations, in the environment's dtype
+    pub actions: T,    // i32[B]
+    pub logprobs: T,   // f32[B]: log probabilities under the policy that acted
+    pub advantages: T, // f32[B]
+    pub returns: T,    // f32[B]
+    pub values: T,     // f32[B]: values by the critic that acted
 }
 
 /// Returns the samples of a rollout and the explained variance of its values,
@@ -406,20 +348,14 @@ pub fn make_samples(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss.
     pub loss: T,
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
+    pub entropy: T, // mean entropy of the policy
     /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
     pub old_approx_kl: T,
-    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
-    pub approx_kl: T,
-    /// Fraction of ratios that differ from 1 by more than the clip range.
-    pub clipfrac: T,
+    pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
+    pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
 }
 
 /// Computes PPO's loss over a minibatch, and its metrics.
@@ -496,8 +432,7 @@ fn minibatch_indices(
 /// Samples of an update, and their minibatches.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Minibatches<T> {
-    /// All samples of the update.
-    pub samples: Samples<T>,
+    pub samples: Samples<T>, // all samples of the update
     /// `i32[e_policy * num_minibatches, minibatch_size]`: sample indices of all minibatches.
     pub indices: T,
 }
@@ -547,23 +482,17 @@ fn run_epochs(
 /// samples.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct AuxSamples<T> {
-    /// `[B, ..]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `f32[B]`: returns.
-    pub returns: T,
-    /// `f32[B, actions]`: logits of the policy before the phase.
-    pub logits: T,
+    pub obs: T,     // [B, ..]: observations, in the environment's dtype
+    pub returns: T, // f32[B]
+    pub logits: T,  // f32[B, actions]: logits of the policy before the phase
 }
 
 /// Metrics of an auxiliary gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct AuxMetrics<T> {
-    /// `mean(KL(old, new))`
-    pub kl_loss: T,
-    /// `mean((v_aux - R)^2) / 2`
-    pub aux_value_loss: T,
-    /// `mean((v - R)^2) / 2`
-    pub real_value_loss: T,
+    pub kl_loss: T,         // `mean(KL(old, new))`
+    pub aux_value_loss: T,  // `mean((v_aux - R)^2) / 2`
+    pub real_value_loss: T, // `mean((v - R)^2) / 2`
 }
 
 /// Computes the loss of the auxiliary phase: the auxiliary value loss, the KL divergence from the
@@ -636,12 +565,9 @@ fn auxiliary_phase(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
-    /// Rollouts of the phase so far.
-    pub storage: AuxStorage<T>,
+    pub storage: AuxStorage<T>, // rollouts of the phase so far
 }
 
 /// Initializes the state with the first observations; compiled as one program.
@@ -678,70 +604,44 @@ fn collect_samples(
     (env_state, episodes, Minibatches { samples, indices }, explained_variance)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let mode = args.run.mode;
-    let init = jit(|(handle, key)| init_runner(&envs, handle, key, &sizes, args))
-        .with_mode(mode)
-        .named("ppg_init");
-    let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
-        .with_mode(mode)
-        .named("ppg_rollout")
-        .check_nans(args.run.check_nans);
-    let step = jit(|(state, minibatches, index, rate)| {
-        minibatch_step(state, minibatches, index, rate, args)
-    })
-    .with_mode(mode)
-    .named("ppg_step")
-    .check_nans(args.run.check_nans);
-    let store =
-        jit(|(storage, obs, returns, index)| AuxStorage::store(storage, obs, returns, index))
-            .with_mode(mode)
-            .named("ppg_store");
-    let auxiliary =
-        jit(|(state, storage, key, rate)| auxiliary_phase(state, storage, key, rate, args))
-            .with_mode(mode)
-            .named("ppg_auxiliary")
-            .check_nans(args.run.check_nans);
-
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let init = trainer.jit("init", |(handle, key)| init_runner(&envs, handle, key, &sizes, args));
+    let collect = trainer
+        .jit("rollout", |(agent, env_state)| collect_samples(&envs, &agent, env_state, args));
+    let step = trainer.jit("step", |(state, minibatches, index, rate)| {
+        minibatch_step(state, minibatches, index, rate, args)
+    });
+    let store = trainer.jit("store", |(storage, obs, returns, index)| {
+        AuxStorage::store(storage, obs, returns, index)
+    });
+    let auxiliary = trainer.jit("auxiliary", |(state, storage, key, rate)| {
+        auxiliary_phase(state, storage, key, rate, args)
+    });
+
     // Only whole phases are run.
     trainer.end_at(args.num_iterations() * args.batch_size() as u64);
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let iteration = trainer.global_step() / args.batch_size() as u64;
-        let mut learning_rate = args.learning_rate;
-        if args.anneal_lr {
-            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
-        }
-        let rate = Array::from(learning_rate as f32);
+        let rate = trainer.learning_rate(args.learning_rate, args.anneal_lr);
         let RunnerState { train_state, env_state, storage } = state;
 
         // Policy phase.
         let (mut env_state, episodes, minibatches, explained_variance) =
             collect.call((train_state.agent.clone(), env_state))?;
-        let index = (iteration % args.n_iteration as u64) as i32;
+        let index = (trainer.iteration() % args.n_iteration as u64) as i32;
         let Samples { obs, returns, .. } = minibatches.samples.clone();
         let mut storage = store.call((storage, obs, returns, Array::from(index)))?;
         let step = |state, index| step.call((state, minibatches.clone(), index, rate.clone()));
         let (mut train_state, metrics) = run_epochs(train_state, step, args)?;
         trainer.record(&episodes.to_vec()?, Some(&metrics))?;
-        trainer.log(&[
-            ("charts/learning_rate", learning_rate),
-            ("losses/explained_variance", explained_variance.item::<f32>()?.into()),
-        ])?;
+        trainer.log(&[("losses/explained_variance", explained_variance.item::<f32>()?.into())])?;
 
         // Auxiliary phase.
         if index + 1 == args.n_iteration as i32 {
@@ -753,8 +653,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         state = RunnerState { train_state, env_state, storage };
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let stats = [init.stats(), collect.stats(), step.stats(), store.stats(), auxiliary.stats()];
-    trainer.finish(&state.train_state, stats.iter().map(Stats::seconds).sum())
+    trainer.finish(&state.train_state)
 }
 
 /// Logs the metrics of an auxiliary phase.

@@ -3,38 +3,17 @@
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
 use crate::distributions::Categorical;
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
-use crate::jit;
 use crate::nn::{Activation, Mlp, init::orthogonal};
-use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::permutation;
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::saved::load_model;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    explained_variance, gather_minibatch, merge_time_and_env, pools,
-};
-use crate::trace::control::{ScanOptions, scan, scan_with, while_loop};
-use crate::trace::ops::{constant, stack, zeros_like};
-use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, value_and_grad};
+use crate::rl::flags::batches;
+use crate::rl::prelude::*;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// PPO for discrete actions and vector observations
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PPO for discrete actions and vector observations", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "ppo")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -55,7 +34,7 @@ pub struct Args {
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -70,13 +49,13 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
     /// Normalize advantages over each minibatch
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.2)]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
     #[arg(long, default_value_t = 0.01)]
@@ -91,7 +70,7 @@ pub struct Args {
     #[arg(long)]
     pub target_kl: Option<f64>,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -101,23 +80,8 @@ impl Args {
         self.num_envs * self.num_steps
     }
 
-    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
-    fn num_iterations(&self) -> u64 {
-        self.total_timesteps / self.batch_size() as u64
-    }
-
     fn check(&self) -> Result<()> {
-        positive(&[("update-epochs", self.update_epochs)])?;
-        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("clip-coef", self.clip_coef),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-            ("target-kl", self.target_kl.unwrap_or(0.0)),
-        ])
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)
     }
 }
 
@@ -128,10 +92,8 @@ registered_algorithm!(Args, "ppo", VECTORS, Args::check, train, policy);
 /// Actor and critic: two networks with two hidden layers of 64 units each.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Network from observations to action logits.
-    pub actor: Mlp<T>,
-    /// Network from observations to values.
-    pub critic: Mlp<T>,
+    pub actor: Mlp<T>,  // network from observations to action logits
+    pub critic: Mlp<T>, // network from observations to values
 }
 
 /// Initializes two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
@@ -165,9 +127,7 @@ impl Agent<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
@@ -182,27 +142,19 @@ fn init_train_state(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> Tr
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `f32[N, obs_size]`: last observations.
-    pub obs: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // f32[N, obs_size]: last observations
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `f32[T, N, obs_size]`: observations.
-    pub obs: T,
-    /// `i32[T, N]`: actions.
-    pub actions: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `f32[N, obs_size]`: observations after the last step.
-    pub next_obs: T,
+    pub obs: T,      // f32[T, N, obs_size]
+    pub actions: T,  // i32[T, N]
+    pub rewards: T,  // f32[T, N]
+    pub dones: T,    // f32[T, N]: 1 where the step ended its episode
+    pub next_obs: T, // f32[N, obs_size]: observations after the last step
 }
 
 /// Steps all environments once with sampled actions. Returns the observations, actions, rewards and
@@ -270,18 +222,12 @@ pub fn compute_gae(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `f32[B, obs_size]`: observations.
-    pub obs: T,
-    /// `i32[B]`: actions.
-    pub actions: T,
-    /// `f32[B]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[B]`: advantages.
-    pub advantages: T,
-    /// `f32[B]`: returns.
-    pub returns: T,
-    /// `f32[B]`: values by the critic that acted.
-    pub values: T,
+    pub obs: T,        // f32[B, obs_size]
+    pub actions: T,    // i32[B]
+    pub logprobs: T,   // f32[B]: log probabilities under the policy that acted
+    pub advantages: T, // f32[B]
+    pub returns: T,    // f32[B]
+    pub values: T,     // f32[B]: values by the critic that acted
 }
 
 /// Returns the samples of a rollout, from its log probabilities and values `f32[T, N]`, and the
@@ -306,20 +252,14 @@ pub fn make_samples(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss.
     pub loss: T,
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
+    pub entropy: T, // mean entropy of the policy
     /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
     pub old_approx_kl: T,
-    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
-    pub approx_kl: T,
-    /// Fraction of ratios that differ from 1 by more than the clip range.
-    pub clipfrac: T,
+    pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
+    pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
 }
 
 impl Metrics<Tensor> {
@@ -433,10 +373,8 @@ pub fn run_epochs(
 /// Metrics of an update; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct UpdateMetrics<T> {
-    /// Metrics of the last gradient step.
-    pub last: Metrics<T>,
-    /// Explained variance of the values before the update.
-    pub explained_variance: T,
+    pub last: Metrics<T>,      // metrics of the last gradient step
+    pub explained_variance: T, // explained variance of the values before the update
 }
 
 /// Runs the whole update on a rollout.
@@ -463,9 +401,7 @@ pub fn update(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -485,51 +421,33 @@ fn train_iteration(
     (RunnerState { train_state, env_state }, episodes, metrics)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::discrete(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
         let train_state = init_train_state(agent_key, sizes.obs_size(), sizes.num_actions);
         let (handle, first) = envs.reset(handle);
         let env_state = EnvState { handle, obs: first.obs.to(DType::F32), key };
         RunnerState { train_state, env_state }
-    })
-    .with_mode(args.run.mode)
-    .named("ppo_init");
-    let iteration = jit(|(state, rate)| train_iteration(&envs, state, rate, args))
-        .with_mode(args.run.mode)
-        .named("ppo_iteration")
-        .check_nans(args.run.check_nans);
+    });
+    let iteration =
+        trainer.jit("iteration", |(state, rate)| train_iteration(&envs, state, rate, args));
 
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let mut learning_rate = args.learning_rate;
-        if args.anneal_lr {
-            let iteration = trainer.global_step() / args.batch_size() as u64;
-            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
-        }
-        let (next_state, episodes, metrics) =
-            iteration.call((state, Array::from(learning_rate as f32)))?;
+        let learning_rate = trainer.learning_rate(args.learning_rate, args.anneal_lr);
+        let (next_state, episodes, metrics) = iteration.call((state, learning_rate))?;
         state = next_state;
         trainer.record(&episodes.to_vec()?, Some(&metrics))?;
-        trainer.log(&[("charts/learning_rate", learning_rate)])?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + iteration.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the most likely action and the logits.

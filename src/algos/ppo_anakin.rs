@@ -6,49 +6,31 @@
 
 use std::ops::Deref;
 
-use clap::Parser;
-use serde::Serialize;
-
 use crate::distributions::{ActionDistribution, Categorical, DiagNormal};
 use crate::envs::traced::EpisodeState;
 use crate::envs::{ActionKind, EnvPool, PoolOptions};
-use crate::error::Result;
 use crate::nn::Dense;
 use crate::nn::init::orthogonal;
 use crate::nn::normalize::RunningMeanStd;
-use crate::optim::{Adam, AdamState};
+use crate::random;
 use crate::rl::anakin::{
     AgentOptions, AnakinArgs, AnakinEnv, Normalizers, Report, SweptValues, argmax, clip_by_norm,
     evaluated_agent, is_packable, load_agents, normalize, permutations, scan_packed, select_agent,
     train_agents, with_sweeps_of,
 };
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
+use crate::rl::flags::{batches, ensure};
+use crate::rl::prelude::*;
 use crate::rl::sweep::Scalar;
-use crate::rl::{
-    Policy, PolicyResults, RunOptions, Summary, bootstrap_truncated, explained_variance,
-    gather_minibatch, merge_time_and_env,
-};
-use crate::trace::control::{ScanOptions, scan, scan_with};
 use crate::trace::jacobian::ravel;
-use crate::trace::ops::{concatenate, constant, full, stack, where_, zeros, zeros_like};
-use crate::tree::{self, Tree};
-use crate::{DType, Key, Tensor, TensorType, random, value_and_grad, vmap};
+use crate::trace::ops::{concatenate, full};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and PureJaxRL's defaults.
+// The defaults are those of PureJaxRL.
+/// PPO, environments included, as one compiled program
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(
-    about = "PPO, environments included, as one compiled program",
-    args_override_self = true,
-    mut_args(with_sweeps_of(&SWEPT)),
-)]
+#[command(mut_args(with_sweeps_of(&SWEPT)))]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "ppo_anakin")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -73,7 +55,7 @@ pub struct Args {
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -88,13 +70,13 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
     /// Normalize advantages over each minibatch
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.2)]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
     #[arg(long, default_value_t = 0.01)]
@@ -103,13 +85,13 @@ pub struct Args {
     #[arg(long, default_value_t = 0.5)]
     pub vf_coef: f64,
     /// Normalize observations and rewards by running statistics, with continuous actions
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub normalize_env: bool,
     /// The maximum norm for gradient clipping
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
     /// Bootstrap at time limits with the value of the last observation; PureJaxRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -125,7 +107,6 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
         ensure(
             i32::try_from(self.num_updates()).is_ok(),
@@ -133,14 +114,6 @@ impl Args {
             self.total_timesteps,
             &format!("fewer than 2^31 batches of num-envs * num-steps = {}", self.batch_size()),
         )?;
-        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("clip-coef", self.clip_coef),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-        ])?;
         self.agents.check()
     }
 }
@@ -182,15 +155,10 @@ const SWEPT: [&str; 5] = ["learning-rate", "gamma", "gae-lambda", "clip-coef", "
 #[derive(Debug, Clone, Copy)]
 pub struct TracedArgs<'a> {
     args: &'a Args,
-    /// As [`Args::learning_rate`].
     pub learning_rate: Scalar,
-    /// As [`Args::gamma`].
     pub gamma: Scalar,
-    /// As [`Args::gae_lambda`].
     pub gae_lambda: Scalar,
-    /// As [`Args::clip_coef`].
     pub clip_coef: Scalar,
-    /// As [`Args::ent_coef`].
     pub ent_coef: Scalar,
 }
 
@@ -222,12 +190,9 @@ impl Deref for TracedArgs<'_> {
 /// Actor and critic: two networks with two hidden layers of 64 units each.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Network from observations to action logits or action means.
-    pub actor: [Dense<T>; 3],
-    /// Network from observations to values.
-    pub critic: [Dense<T>; 3],
-    /// Log standard deviations of continuous actions.
-    pub log_std: Option<T>,
+    pub actor: [Dense<T>; 3], // network from observations to action logits or action means
+    pub critic: [Dense<T>; 3], // network from observations to values
+    pub log_std: Option<T>,   // log standard deviations of continuous actions
 }
 
 /// Initializes two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
@@ -305,9 +270,7 @@ impl Agent<Tensor> {
 /// State that gradient steps change.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
@@ -316,10 +279,8 @@ pub struct TrainState<T> {
 /// State of the environments between two steps.
 #[derive(Debug, Clone, Tree)]
 pub struct EnvState<T> {
-    /// `[N, obs_size]`: last observations, in the environment's dtype or normalized.
-    pub obs: T,
-    /// State of the environments, with leaves `[N, ..]`.
-    pub state: EpisodeState<T, Vec<T>>,
+    pub obs: T, // [N, obs_size]: last observations, in the environment's dtype or normalized
+    pub state: EpisodeState<T, Vec<T>>, // state of the environments, with leaves `[N, ..]`
     /// Running statistics, if observations and rewards are normalized.
     pub normalizers: Option<Normalizers<T>>,
 }
@@ -327,20 +288,13 @@ pub struct EnvState<T> {
 /// Rollout of T steps of N environments; a single step has no axis T.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `[T, N, obs_size]`: observations, in the environment's dtype or normalized.
-    pub obs: T,
-    /// `f32[T, N, outputs]`: outputs of the actor.
-    pub outputs: T,
-    /// `i32[T, N]` or `f32[T, N, outputs]`: actions.
-    pub actions: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `bool[T, N]`: true where the step ended an episode.
-    pub dones: T,
-    /// `f32[T, N]`: returns of the episodes that ended, 0 where none did.
-    pub episode_returns: T,
-    /// `i32[T, N]`: lengths of the episodes that ended, 0 where none did.
-    pub episode_lengths: T,
+    pub obs: T,     // [T, N, obs_size]: observations, in the environment's dtype or normalized
+    pub outputs: T, // f32[T, N, outputs]: outputs of the actor
+    pub actions: T, // i32[T, N] or f32[T, N, outputs]: actions
+    pub rewards: T, // f32[T, N]
+    pub dones: T,   // bool[T, N]: true where the step ended an episode
+    pub episode_returns: T, // f32[T, N]: returns of the episodes that ended, 0 where none did
+    pub episode_lengths: T, // i32[T, N]: lengths of the episodes that ended, 0 where none did
 }
 
 /// Random numbers of a step: the noise of the policy `f32[N, outputs]`, a state and an observation
@@ -474,18 +428,12 @@ pub fn compute_gae(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[B, obs_size]`: observations, in the environment's dtype or normalized.
-    pub obs: T,
-    /// `i32[B]` or `f32[B, outputs]`: actions.
-    pub actions: T,
-    /// `f32[B]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[B]`: advantages.
-    pub advantages: T,
-    /// `f32[B]`: returns.
-    pub returns: T,
-    /// `f32[B]`: values by the critic before the update.
-    pub values: T,
+    pub obs: T,        // [B, obs_size]: observations, in the environment's dtype or normalized
+    pub actions: T,    // i32[B] or f32[B, outputs]: actions
+    pub logprobs: T,   // f32[B]: log probabilities under the policy that acted
+    pub advantages: T, // f32[B]
+    pub returns: T,    // f32[B]
+    pub values: T,     // f32[B]: values by the critic before the update
 }
 
 // ----------------------------------------------------------------------------------------- loss
@@ -493,20 +441,14 @@ pub struct Samples<T> {
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss.
     pub loss: T,
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
+    pub entropy: T, // mean entropy of the policy
     /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
     pub old_approx_kl: T,
-    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
-    pub approx_kl: T,
-    /// Fraction of ratios that differ from 1 by more than the clip range.
-    pub clipfrac: T,
+    pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
+    pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
 }
 
 /// Computes PPO's loss over a minibatch, and its metrics. Advantages must already be normalized if
@@ -561,9 +503,7 @@ pub fn ppo_loss(
 /// compiled code instead of one per layer.
 #[derive(Debug, Clone, Tree)]
 pub struct FlatTrainState<T> {
-    /// Parameters.
     pub params: T,
-    /// Adam's state.
     pub opt_state: AdamState<T, T>,
 }
 
@@ -587,10 +527,8 @@ pub fn gradient_step(
 /// Metrics of an update; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct UpdateMetrics<T> {
-    /// Metrics of the last gradient step, with the mean `clipfrac` of all.
-    pub last: Metrics<T>,
-    /// Explained variance of the values before the update.
-    pub explained_variance: T,
+    pub last: Metrics<T>, // metrics of the last gradient step, with the mean `clipfrac` of all
+    pub explained_variance: T, // explained variance of the values before the update
 }
 
 /// Runs the whole update on a rollout: `num_minibatches` gradient steps in each of `update_epochs`
@@ -644,14 +582,10 @@ pub fn update(
 /// State carried between calls; saved as the model.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
-    /// PRNG key.
     pub key: Key<T>,
-    /// `i32[]`: number of updates so far.
-    pub num_updates: T,
+    pub num_updates: T, // i32[]: number of updates so far
 }
 
 /// Initializes the state of an agent.
@@ -712,14 +646,7 @@ pub fn train_iterations(
     (RunnerState { train_state, env_state, key, num_updates }, report)
 }
 
-/// Trains agents and returns a summary. Event files and, if requested, the models are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from the environments,
-/// compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let env = AnakinEnv::new(args)?;
     train_agents(args, &env, init_runner, train_iterations, |state| state)
 }

@@ -1,43 +1,21 @@
 //! Proximal policy optimization (PPO, Schulman et al. 2017) on Atari with Gymnasium's wrappers:
-//! CleanRL's `ppo_atari.py`. A rollout is one compiled program, each gradient step a call of
-//! another, because XLA's own convolutions (not oneDNN's) are slower inside a compiled loop.
+//! CleanRL's `ppo_atari.py`. A rollout and the update on it are one compiled program.
 //!
 //! Differences from CleanRL and from `ppo_atari_envpool`, with reasons, are listed in
 //! `docs/algos/ppo_atari.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
 use crate::distributions::Categorical;
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
-use crate::jit;
 use crate::nn::{Dense, Encoder, init::orthogonal};
-use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::permutation;
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::saved::load_model;
-use crate::rl::spaces::Sizes;
-use crate::rl::{
-    ComputeDtype, EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer,
-    bootstrap_truncated, explained_variance, gather_minibatch, merge_time_and_env, pools,
-};
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{IndexMode, stack, zeros_like};
-use crate::tree::Tree;
-use crate::{Array, DType, Key, Tensor, value_and_grad};
+use crate::rl::ComputeDtype;
+use crate::rl::flags::batches;
+use crate::rl::prelude::*;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// PPO on Atari games, wrapped as by gymnasium
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PPO on Atari games, wrapped as by gymnasium", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "ppo_atari")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -61,7 +39,7 @@ pub struct Args {
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -76,13 +54,13 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
     /// Normalize advantages over each minibatch
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.1)]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
     #[arg(long, default_value_t = 0.01)]
@@ -97,7 +75,7 @@ pub struct Args {
     #[arg(long)]
     pub target_kl: Option<f64>,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -107,23 +85,8 @@ impl Args {
         self.num_envs * self.num_steps
     }
 
-    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
-    fn num_iterations(&self) -> u64 {
-        self.total_timesteps / self.batch_size() as u64
-    }
-
     fn check(&self) -> Result<()> {
-        positive(&[("update-epochs", self.update_epochs)])?;
-        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("clip-coef", self.clip_coef),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-            ("target-kl", self.target_kl.unwrap_or(0.0)),
-        ])
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)
     }
 }
 
@@ -134,12 +97,9 @@ registered_algorithm!(Args, "ppo_atari", IMAGES, Args::check, train, policy);
 /// Actor-critic network: an encoder, a policy head and a value head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Encoder from observations to features.
-    pub trunk: Encoder<T>,
-    /// Layer from features to action logits.
-    pub actor: Dense<T>,
-    /// Layer from features to values.
-    pub critic: Dense<T>,
+    pub trunk: Encoder<T>, // encoder from observations to features
+    pub actor: Dense<T>,   // layer from features to action logits
+    pub critic: Dense<T>,  // layer from features to values
 }
 
 impl Agent<Tensor> {
@@ -165,9 +125,7 @@ impl Agent<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
@@ -183,31 +141,21 @@ fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `[N, ..]`: last observations, in the environment's dtype.
-    pub obs: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // [N, ..]: last observations, in the environment's dtype
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `[T, N, ..]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[T, N]`: actions.
-    pub actions: T,
-    /// `f32[T, N]`: log probabilities of the actions.
-    pub logprobs: T,
-    /// `f32[T, N]`: values of the observations.
-    pub values: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `[N, ..]`: observations after the last step.
-    pub next_obs: T,
+    pub obs: T,      // [T, N, ..]: observations, in the environment's dtype
+    pub actions: T,  // i32[T, N]
+    pub logprobs: T, // f32[T, N]: log probabilities of the actions
+    pub values: T,   // f32[T, N]: values of the observations
+    pub rewards: T,  // f32[T, N]
+    pub dones: T,    // f32[T, N]: 1 where the step ended its episode
+    pub next_obs: T, // [N, ..]: observations after the last step
 }
 
 /// Steps all environments once with sampled actions. Returns the observations, actions, log
@@ -278,18 +226,12 @@ pub fn compute_gae(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[B, ..]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[B]`: actions.
-    pub actions: T,
-    /// `f32[B]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[B]`: advantages.
-    pub advantages: T,
-    /// `f32[B]`: returns.
-    pub returns: T,
-    /// `f32[B]`: values by the critic that acted.
-    pub values: T,
+    pub obs: T,        // [B, ..]: observations, in the environment's dtype
+    pub actions: T,    // i32[B]
+    pub logprobs: T,   // f32[B]: log probabilities under the policy that acted
+    pub advantages: T, // f32[B]
+    pub returns: T,    // f32[B]
+    pub values: T,     // f32[B]: values by the critic that acted
 }
 
 /// Returns the samples of a rollout and the explained variance of its values,
@@ -313,20 +255,22 @@ pub fn make_samples(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss.
     pub loss: T,
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
+    pub entropy: T, // mean entropy of the policy
     /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
     pub old_approx_kl: T,
-    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
-    pub approx_kl: T,
-    /// Fraction of ratios that differ from 1 by more than the clip range.
-    pub clipfrac: T,
+    pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
+    pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
+}
+
+impl Metrics<Tensor> {
+    fn zeros() -> Metrics<Tensor> {
+        let [loss, value_loss, policy_loss, entropy] = [constant(0.0f32); 4];
+        let [old_approx_kl, approx_kl, clipfrac] = [constant(0.0f32); 3];
+        Metrics { loss, value_loss, policy_loss, entropy, old_approx_kl, approx_kl, clipfrac }
+    }
 }
 
 /// Computes PPO's loss over a minibatch, and its metrics.
@@ -389,81 +333,63 @@ pub fn gradient_step(
 }
 
 /// Returns the sample indices of the minibatches, each epoch in a random order of its own:
-/// `i32[update_epochs * num_minibatches, minibatch_size]`.
+/// `i32[update_epochs, num_minibatches, minibatch_size]`.
 fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
     let keys = key.split_vec(args.update_epochs).into_iter();
     let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.batch_size())).collect();
     let minibatch_size = args.batch_size() / args.num_minibatches;
-    stack(&orders, 0).reshape([args.update_epochs * args.num_minibatches, minibatch_size])
+    stack(&orders, 0).reshape([args.update_epochs, args.num_minibatches, minibatch_size])
 }
 
-/// Arguments of a gradient step besides the train state.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Minibatch<T> {
-    /// All samples of the update.
-    pub samples: Samples<T>,
-    /// `i32[update_epochs * num_minibatches, minibatch_size]`: sample indices of all minibatches.
-    pub indices: T,
-    /// `i32[]`: index of this minibatch.
-    pub index: T,
-    /// `f32[]`: learning rate.
-    pub learning_rate: T,
-}
-
-/// Results of a gradient step.
-type StepOutput<T> = (TrainState<T>, Metrics<T>);
-
-/// Gathers a minibatch and takes one gradient step on it; compiled as one program.
-pub fn minibatch_step(
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs; stops after an epoch
+/// whose last KL divergence exceeds `target_kl`. Returns the metrics of the last gradient step, with
+/// the mean `clipfrac` of all.
+pub fn run_epochs(
     train_state: TrainState<Tensor>,
-    minibatch: Minibatch<Tensor>,
+    samples: Samples<Tensor>,
+    key: Key<Tensor>,
+    learning_rate: Tensor,
     args: &Args,
-) -> StepOutput<Tensor> {
-    let Minibatch { samples, indices, index, learning_rate } = minibatch;
-    let indices = indices.take_mode(index, 0, IndexMode::Clip);
-    gradient_step(train_state, &gather_minibatch(samples, indices), learning_rate, args)
-}
-
-/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs, each a call of `step`;
-/// stops after an epoch whose last KL divergence exceeds `target_kl`. Returns the metrics of the
-/// last gradient step, with the mean `clipfrac` of all.
-fn run_epochs(
-    mut train_state: TrainState<Array>,
-    minibatch: &Minibatch<Array>,
-    step: impl Fn(TrainState<Array>, Minibatch<Array>) -> Result<StepOutput<Array>>,
-    args: &Args,
-) -> Result<StepOutput<Array>> {
-    let mut all_metrics: Vec<Metrics<Array>> = Vec::new();
-    for epoch in 0..args.update_epochs {
-        for k in 0..args.num_minibatches {
-            let index = Array::from((epoch * args.num_minibatches + k) as i32);
-            let minibatch = Minibatch { index, ..minibatch.clone() };
-            let (next_state, metrics) = step(train_state, minibatch)?;
-            train_state = next_state;
-            all_metrics.push(metrics);
-        }
-        if let (Some(target_kl), Some(last)) = (args.target_kl, all_metrics.last())
-            && f64::from(last.approx_kl.item::<f32>()?) > target_kl
-        {
-            break;
-        }
-    }
-    let mut clipfrac = 0.0;
-    for metrics in &all_metrics {
-        clipfrac += metrics.clipfrac.item::<f32>()?;
-    }
-    let clipfrac = Array::from(clipfrac / all_metrics.len() as f32);
-    let last = all_metrics.pop().expect("at least one gradient step");
-    Ok((train_state, Metrics { clipfrac, ..last }))
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    type Carry = (TrainState<Tensor>, Metrics<Tensor>, Tensor);
+    let indices = minibatch_indices(key, args);
+    let target_kl = args.target_kl.unwrap_or(f64::INFINITY);
+    let more_epochs = |(_, metrics, epoch): Carry| {
+        epoch.lt(args.update_epochs as i32) & !metrics.approx_kl.gt(target_kl)
+    };
+    let run_epoch = |(train_state, previous, epoch): Carry| {
+        let step = |train_state, indices| {
+            gradient_step(train_state, &gather_minibatch(samples, indices), learning_rate, args)
+        };
+        let (train_state, metrics) = scan(step, train_state, indices.dynamic_index(0, epoch));
+        let last = tree::map(metrics, |x: Tensor| x.index_axis(0, -1));
+        let change = metrics.clipfrac.mean(..) - previous.clipfrac;
+        let clipfrac = previous.clipfrac + change / (epoch + 1).to(DType::F32);
+        (train_state, Metrics { clipfrac, ..last }, epoch + 1)
+    };
+    let init = (train_state, Metrics::zeros(), constant(0i32));
+    let (train_state, metrics, _) = while_loop(more_epochs, run_epoch, init);
+    (train_state, metrics)
 }
 
 /// Metrics of an update; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct UpdateMetrics<T> {
-    /// Metrics of the last gradient step.
-    pub last: Metrics<T>,
-    /// Explained variance of the values before the update.
-    pub explained_variance: T,
+    pub last: Metrics<T>,      // metrics of the last gradient step
+    pub explained_variance: T, // explained variance of the values before the update
+}
+
+/// Runs the whole update on a rollout.
+pub fn update(
+    train_state: TrainState<Tensor>,
+    rollout: Rollout<Tensor>,
+    key: Key<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, UpdateMetrics<Tensor>) {
+    let (samples, explained_variance) = make_samples(&train_state.agent, rollout, args);
+    let (train_state, last) = run_epochs(train_state, samples, key, learning_rate, args);
+    (train_state, UpdateMetrics { last, explained_variance })
 }
 
 // ------------------------------------------------------------------------------------- training
@@ -471,92 +397,53 @@ pub struct UpdateMetrics<T> {
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
-/// Training data of an update.
-#[derive(Debug, Tree)]
-struct UpdateData<T> {
-    samples: Samples<T>,
-    /// `i32[update_epochs * num_minibatches, minibatch_size]`: sample indices of all minibatches.
-    indices: T,
-    /// Explained variance of the values.
-    explained_variance: T,
-}
-
-/// Collects a rollout and makes the training data of it; compiled as one program.
-fn collect_samples(
+/// Collects a rollout and updates on it; compiled as one program.
+fn train_iteration(
     envs: &XlaPool,
-    agent: &Agent<Tensor>,
-    env_state: EnvState<Tensor>,
+    state: RunnerState<Tensor>,
+    learning_rate: Tensor,
     args: &Args,
-) -> (EnvState<Tensor>, EpisodeStats<Tensor>, UpdateData<Tensor>) {
-    let (mut env_state, rollout, episodes) = collect_rollout(envs, agent, env_state, args);
-    let (samples, explained_variance) = make_samples(agent, rollout, args);
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, UpdateMetrics<Tensor>) {
+    let RunnerState { train_state, env_state } = state;
+    let (mut env_state, rollout, episodes) =
+        collect_rollout(envs, &train_state.agent, env_state, args);
     let (key, shuffle_key) = env_state.key.split();
     env_state.key = key;
-    let indices = minibatch_indices(shuffle_key, args);
-    (env_state, episodes, UpdateData { samples, indices, explained_variance })
+    let (train_state, metrics) = update(train_state, rollout, shuffle_key, learning_rate, args);
+    (RunnerState { train_state, env_state }, episodes, metrics)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
         let train_state = init_train_state(agent_key, &sizes, args);
         let (handle, first) = envs.reset(handle);
         let env_state = EnvState { handle, obs: first.obs, key };
         RunnerState { train_state, env_state }
-    })
-    .with_mode(args.run.mode)
-    .named("ppo_atari_init");
-    let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
-        .with_mode(args.run.mode)
-        .named("ppo_atari_rollout")
-        .check_nans(args.run.check_nans);
-    let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, args))
-        .with_mode(args.run.mode)
-        .named("ppo_atari_step")
-        .check_nans(args.run.check_nans);
+    });
+    let iteration =
+        trainer.jit("iteration", |(state, rate)| train_iteration(&envs, state, rate, args));
 
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let mut learning_rate = args.learning_rate;
-        if args.anneal_lr {
-            let iteration = trainer.global_step() / args.batch_size() as u64;
-            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
-        }
-        let RunnerState { train_state, env_state } = state;
-        let (env_state, episodes, data) = collect.call((train_state.agent.clone(), env_state))?;
-        let episodes = episodes.to_vec()?;
-        let UpdateData { samples, indices, explained_variance } = data;
-        let (index, rate) = (Array::from(0i32), Array::from(learning_rate as f32));
-        let minibatch = Minibatch { samples, indices, index, learning_rate: rate };
-        let step = |train_state, minibatch| step.call((train_state, minibatch));
-        let (train_state, last) = run_epochs(train_state, &minibatch, step, args)?;
-        state = RunnerState { train_state, env_state };
-        trainer.record(&episodes, Some(&UpdateMetrics { last, explained_variance }))?;
-        trainer.log(&[("charts/learning_rate", learning_rate)])?;
+        let learning_rate = trainer.learning_rate(args.learning_rate, args.anneal_lr);
+        let (next_state, episodes, metrics) = iteration.call((state, learning_rate))?;
+        state = next_state;
+        trainer.record(&episodes.to_vec()?, Some(&metrics))?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + collect.stats().seconds() + step.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the most likely action and the logits.

@@ -1,7 +1,6 @@
 //! Proximal policy optimization (PPO, Schulman et al. 2017) on Atari with EnvPool's wrappers:
-//! CleanRL's `ppo_atari_envpool_xla_jax_scan.py`. A rollout is one compiled program, each gradient
-//! step a call of another, because XLA's own convolutions (not oneDNN's) are slower inside a
-//! compiled loop. With `--rollout host`, the host steps the environments (submodule `host`).
+//! CleanRL's `ppo_atari_envpool_xla_jax_scan.py`. A rollout is one compiled program, the update on it
+//! another. With `--rollout host`, the host steps the environments (submodule `host`).
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_atari_envpool.md`.
 
@@ -9,28 +8,16 @@ mod host;
 
 use std::time::Instant;
 
-use clap::{Parser, ValueEnum};
-use serde::Serialize;
+use clap::ValueEnum;
 
 use crate::distributions::Categorical;
-use crate::envs::{AtariOptions, Autoreset, EnvPool, Handle, ObsKind, PoolOptions, XlaPool};
-use crate::error::Result;
-use crate::jit::{Stats, jit};
+use crate::envs::{AtariOptions, Autoreset, EnvPool, ObsKind, PoolOptions};
 use crate::nn::{Dense, Encoder, init::orthogonal};
-use crate::optim::{Adam, AdamState, clip_by_global_norm};
+use crate::optim::clip_by_global_norm;
 use crate::random::permutation;
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::saved::load_model;
-use crate::rl::spaces::Sizes;
-use crate::rl::{
-    Algorithm, ComputeDtype, EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer,
-    bootstrap_truncated, gather_minibatch, merge_time_and_env,
-};
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{IndexMode, stack, zeros_like};
-use crate::tree::Tree;
-use crate::{Array, DType, Key, Tensor, value_and_grad};
+use crate::rl::flags::batches;
+use crate::rl::prelude::*;
+use crate::rl::{Algorithm, ComputeDtype};
 
 use host::HostRollout;
 
@@ -46,17 +33,9 @@ pub enum RolloutMode {
     Host,
 }
 
-/// Settings with CleanRL's names and defaults.
+/// PPO on Atari games, with rollouts in the environment pool
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(
-    about = "PPO on Atari games, with rollouts in the environment pool",
-    args_override_self = true
-)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "ppo_atari_envpool")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -64,7 +43,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = RolloutMode::Xla)]
     pub rollout: RolloutMode,
     /// Reset one step after the end of an episode (NEXT_STEP), as EnvPool does, and train on that step
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub envpool_reset: bool,
     /// The element type in which the encoder computes
     #[arg(long, value_enum, default_value_t = ComputeDtype::Float32)]
@@ -86,7 +65,7 @@ pub struct Args {
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -101,13 +80,13 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
     /// Normalize advantages over each minibatch
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.1)]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does; CleanRL's JAX variants do not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
     #[arg(long, default_value_t = 0.01)]
@@ -122,7 +101,7 @@ pub struct Args {
     #[arg(long)]
     pub target_kl: Option<f64>,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -132,23 +111,8 @@ impl Args {
         self.num_envs * self.num_steps
     }
 
-    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
-    fn num_iterations(&self) -> u64 {
-        self.total_timesteps / self.batch_size() as u64
-    }
-
     fn check(&self) -> Result<()> {
-        positive(&[("update-epochs", self.update_epochs)])?;
-        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("clip-coef", self.clip_coef),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-            ("target-kl", self.target_kl.unwrap_or(0.0)),
-        ])
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)
     }
 }
 
@@ -159,12 +123,9 @@ registered_algorithm!(Args, "ppo_atari_envpool", FOUR_FRAMES, Args::check, train
 /// Actor-critic network: the Nature network (Mnih et al. 2015), a policy head and a value head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Encoder from images to 512 features.
-    pub trunk: Encoder<T>,
-    /// Layer from features to action logits.
-    pub actor: Dense<T>,
-    /// Layer from features to values.
-    pub critic: Dense<T>,
+    pub trunk: Encoder<T>, // encoder from images to 512 features
+    pub actor: Dense<T>,   // layer from features to action logits
+    pub critic: Dense<T>,  // layer from features to values
 }
 
 impl Agent<Tensor> {
@@ -191,9 +152,7 @@ impl Agent<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
@@ -209,31 +168,21 @@ fn init_train_state(key: Key<Tensor>, num_actions: usize, args: &Args) -> TrainS
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `u8[N, 4, 84, 84]`: last observations.
-    pub obs: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // u8[N, 4, 84, 84]: last observations
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `u8[T, N, 4, 84, 84]`: observations.
-    pub obs: T,
-    /// `i32[T, N]`: actions.
-    pub actions: T,
-    /// `f32[T, N]`: log probabilities of the actions.
-    pub logprobs: T,
-    /// `f32[T, N]`: values of the observations.
-    pub values: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `u8[N, 4, 84, 84]`: observations after the last step.
-    pub next_obs: T,
+    pub obs: T,      // u8[T, N, 4, 84, 84]
+    pub actions: T,  // i32[T, N]
+    pub logprobs: T, // f32[T, N]: log probabilities of the actions
+    pub values: T,   // f32[T, N]: values of the observations
+    pub rewards: T,  // f32[T, N]
+    pub dones: T,    // f32[T, N]: 1 where the step ended its episode
+    pub next_obs: T, // u8[N, 4, 84, 84]: observations after the last step
 }
 
 /// Steps all environments once with sampled actions. Returns the observations, actions, log
@@ -304,18 +253,12 @@ pub fn compute_gae(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `u8[B, 4, 84, 84]`: observations.
-    pub obs: T,
-    /// `i32[B]`: actions.
-    pub actions: T,
-    /// `f32[B]`: log probabilities under the policy of the rollout.
-    pub logprobs: T,
-    /// `f32[B]`: advantages.
-    pub advantages: T,
-    /// `f32[B]`: returns.
-    pub returns: T,
-    /// `f32[B]`: values that the critic predicted in the rollout.
-    pub values: T,
+    pub obs: T,        // u8[B, 4, 84, 84]
+    pub actions: T,    // i32[B]
+    pub logprobs: T,   // f32[B]: log probabilities under the policy of the rollout
+    pub advantages: T, // f32[B]
+    pub returns: T,    // f32[B]
+    pub values: T,     // f32[B]: values that the critic predicted in the rollout
 }
 
 /// Returns the samples of a rollout.
@@ -336,20 +279,22 @@ pub fn make_samples(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss.
     pub loss: T,
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
+    pub entropy: T, // mean entropy of the policy
     /// Estimate `mean(-log ratio)` of the KL divergence from the policy of the rollout.
     pub old_approx_kl: T,
-    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
-    pub approx_kl: T,
-    /// Fraction of ratios that differ from 1 by more than the clip range.
-    pub clipfrac: T,
+    pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
+    pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
+}
+
+impl Metrics<Tensor> {
+    fn zeros() -> Metrics<Tensor> {
+        let [loss, value_loss, policy_loss, entropy] = [constant(0.0f32); 4];
+        let [old_approx_kl, approx_kl, clipfrac] = [constant(0.0f32); 3];
+        Metrics { loss, value_loss, policy_loss, entropy, old_approx_kl, approx_kl, clipfrac }
+    }
 }
 
 /// Computes PPO's loss over a minibatch, and its metrics.
@@ -411,72 +356,56 @@ pub fn gradient_step(
 }
 
 /// Returns the sample indices of the minibatches, each epoch in a random order of its own:
-/// `i32[update_epochs * num_minibatches, minibatch_size]`.
+/// `i32[update_epochs, num_minibatches, minibatch_size]`.
 fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
     let keys = key.split_vec(args.update_epochs).into_iter();
     let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.batch_size())).collect();
     let minibatch_size = args.batch_size() / args.num_minibatches;
-    stack(&orders, 0).reshape([args.update_epochs * args.num_minibatches, minibatch_size])
+    stack(&orders, 0).reshape([args.update_epochs, args.num_minibatches, minibatch_size])
 }
 
-/// Arguments of [`minibatch_step`] besides the train state: all samples, and which to use.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Minibatch<T> {
-    /// All samples of the update.
-    pub samples: Samples<T>,
-    /// `i32[update_epochs * num_minibatches, minibatch_size]`: sample indices of all minibatches.
-    pub indices: T,
-    /// `i32[]`: index of this minibatch.
-    pub index: T,
-    /// `f32[]`: learning rate.
-    pub learning_rate: T,
-}
-
-/// Results of a gradient step.
-type StepOutput<T> = (TrainState<T>, Metrics<T>);
-
-/// Gathers a minibatch and takes one gradient step on it; compiled as one program.
-pub fn minibatch_step(
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs; stops after an epoch
+/// whose last KL divergence exceeds `target_kl`. Returns the metrics of the last gradient step, with
+/// the mean `clipfrac` of all.
+pub fn run_epochs(
     train_state: TrainState<Tensor>,
-    minibatch: Minibatch<Tensor>,
+    samples: Samples<Tensor>,
+    key: Key<Tensor>,
+    learning_rate: Tensor,
     args: &Args,
-) -> StepOutput<Tensor> {
-    let Minibatch { samples, indices, index, learning_rate } = minibatch;
-    let indices = indices.take_mode(index, 0, IndexMode::Clip);
-    gradient_step(train_state, &gather_minibatch(samples, indices), learning_rate, args)
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    type Carry = (TrainState<Tensor>, Metrics<Tensor>, Tensor);
+    let indices = minibatch_indices(key, args);
+    let target_kl = args.target_kl.unwrap_or(f64::INFINITY);
+    let more_epochs = |(_, metrics, epoch): Carry| {
+        epoch.lt(args.update_epochs as i32) & !metrics.approx_kl.gt(target_kl)
+    };
+    let run_epoch = |(train_state, previous, epoch): Carry| {
+        let step = |train_state, indices| {
+            gradient_step(train_state, &gather_minibatch(samples, indices), learning_rate, args)
+        };
+        let (train_state, metrics) = scan(step, train_state, indices.dynamic_index(0, epoch));
+        let last = tree::map(metrics, |x: Tensor| x.index_axis(0, -1));
+        let change = metrics.clipfrac.mean(..) - previous.clipfrac;
+        let clipfrac = previous.clipfrac + change / (epoch + 1).to(DType::F32);
+        (train_state, Metrics { clipfrac, ..last }, epoch + 1)
+    };
+    let init = (train_state, Metrics::zeros(), constant(0i32));
+    let (train_state, metrics, _) = while_loop(more_epochs, run_epoch, init);
+    (train_state, metrics)
 }
 
-/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs, each a call of `step`;
-/// stops after an epoch whose last KL divergence exceeds `target_kl`. Returns the metrics of the
-/// last gradient step, with the mean `clipfrac` of all.
-fn run_epochs(
-    mut train_state: TrainState<Array>,
-    minibatch: &Minibatch<Array>,
-    step: impl Fn(TrainState<Array>, Minibatch<Array>) -> Result<StepOutput<Array>>,
+/// Runs all epochs of an update on the samples of a rollout; compiled as one program.
+fn update(
+    train_state: TrainState<Tensor>,
+    samples: Samples<Tensor>,
+    key: Key<Tensor>,
+    learning_rate: Tensor,
     args: &Args,
-) -> Result<StepOutput<Array>> {
-    let mut all_metrics: Vec<Metrics<Array>> = Vec::new();
-    for epoch in 0..args.update_epochs {
-        for k in 0..args.num_minibatches {
-            let index = Array::from((epoch * args.num_minibatches + k) as i32);
-            let minibatch = Minibatch { index, ..minibatch.clone() };
-            let (next_state, metrics) = step(train_state, minibatch)?;
-            train_state = next_state;
-            all_metrics.push(metrics);
-        }
-        if let (Some(target_kl), Some(last)) = (args.target_kl, all_metrics.last())
-            && f64::from(last.approx_kl.item::<f32>()?) > target_kl
-        {
-            break;
-        }
-    }
-    let mut clipfrac = 0.0;
-    for metrics in &all_metrics {
-        clipfrac += metrics.clipfrac.item::<f32>()?;
-    }
-    let clipfrac = Array::from(clipfrac / all_metrics.len() as f32);
-    let last = all_metrics.pop().expect("at least one gradient step");
-    Ok((train_state, Metrics { clipfrac, ..last }))
+) -> (TrainState<Tensor>, Key<Tensor>, Metrics<Tensor>) {
+    let (key, shuffle_key) = key.split();
+    let (train_state, metrics) = run_epochs(train_state, samples, shuffle_key, learning_rate, args);
+    (train_state, key, metrics)
 }
 
 // ------------------------------------------------------------------------------------- training
@@ -484,12 +413,9 @@ fn run_epochs(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
-    /// PRNG key of the minibatches.
-    pub shuffle_key: Key<T>,
+    pub shuffle_key: Key<T>, // PRNG key of the minibatches
 }
 
 /// Collects a rollout and makes samples of it; compiled as one program.
@@ -519,14 +445,7 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, usize)
     Ok((pool, sizes.num_actions))
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, num_actions) = make_pool(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.rollout == RolloutMode::Host {
@@ -535,41 +454,26 @@ pub fn train(args: &Args) -> Result<Summary> {
     if args.bootstrap_truncated && !args.envpool_reset {
         envs = envs.with_final_obs()?;
     }
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let [shuffle_key, agent_key, key] = key.split_n();
         let train_state = init_train_state(agent_key, num_actions, args);
         let (handle, first) = envs.reset(handle);
         let env_state = EnvState { handle, obs: first.obs, key };
         RunnerState { train_state, env_state, shuffle_key }
-    })
-    .with_mode(args.run.mode)
-    .named("ppo_atari_init");
+    });
     // Compiled at its first call, so never with --rollout host.
-    let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
-        .with_mode(args.run.mode)
-        .named("ppo_atari_rollout")
-        .check_nans(args.run.check_nans);
-    let host = HostRollout::new(args);
-    let shuffle = jit(|key: Key<Tensor>| {
-        let (key, shuffle_key) = key.split();
-        (key, minibatch_indices(shuffle_key, args))
-    })
-    .with_mode(args.run.mode)
-    .named("ppo_atari_shuffle");
-    let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, args))
-        .with_mode(args.run.mode)
-        .named("ppo_atari_step")
-        .check_nans(args.run.check_nans);
+    let collect = trainer
+        .jit("rollout", |(agent, env_state)| collect_samples(&envs, &agent, env_state, args));
+    let host = HostRollout::new(&mut trainer, args);
+    let update = trainer.jit("update", |(train_state, samples, key, rate)| {
+        update(train_state, samples, key, rate, args)
+    });
 
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let mut learning_rate = args.learning_rate;
-        if args.anneal_lr {
-            let iteration = trainer.global_step() / args.batch_size() as u64;
-            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
-        }
+        let learning_rate = trainer.learning_rate(args.learning_rate, args.anneal_lr);
         let RunnerState { train_state, env_state, shuffle_key } = state;
         let agent = &train_state.agent;
         let (env_state, episodes, samples) = match args.rollout {
@@ -580,24 +484,18 @@ pub fn train(args: &Args) -> Result<Summary> {
             RolloutMode::Host => host.collect_samples(&envs, agent, env_state)?,
         };
         let update_start = Instant::now();
-        let (shuffle_key, indices) = shuffle.call(shuffle_key)?;
-        let (index, rate) = (Array::from(0i32), Array::from(learning_rate as f32));
-        let minibatch = Minibatch { samples, indices, index, learning_rate: rate };
-        let step = |train_state, minibatch| step.call((train_state, minibatch));
-        let (train_state, metrics) = run_epochs(train_state, &minibatch, step, args)?;
+        let (train_state, shuffle_key, metrics) =
+            update.call((train_state, samples, shuffle_key, learning_rate))?;
         state = RunnerState { train_state, env_state, shuffle_key };
         trainer.record(&episodes, Some(&metrics))?;
         let learner_sps = args.batch_size() as f64 / update_start.elapsed().as_secs_f64();
         trainer.log(&[
-            ("charts/learning_rate", learning_rate),
             ("charts/avg_episodic_return", trainer.run.returns.mean().unwrap_or(0.0)),
             ("charts/SPS_learner", learner_sps.floor()),
         ])?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let stats = [init.stats(), collect.stats(), shuffle.stats(), step.stats()];
-    let compile_s = stats.iter().map(Stats::seconds).sum::<f64>() + host.compile_seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the most likely action and the logits.

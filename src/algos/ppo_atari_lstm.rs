@@ -8,28 +8,17 @@
 
 mod sequences;
 
-use clap::{Parser, ValueEnum};
-use serde::Serialize;
+use clap::ValueEnum;
 
+use crate::Shape;
 use crate::distributions::MultiCategorical;
 use crate::envs::own::MiniGridOptions;
-use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, Space, XlaPool};
-use crate::error::Result;
-use crate::jit;
+use crate::envs::{AtariOptions, EnvPool, ObsKind, Space};
 use crate::nn::{Dense, Encoder, LstmCell, init::orthogonal, reset_carry};
-use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::permutation;
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, minibatches_of_envs, not_negative, positive, unit};
-use crate::rl::saved::load_model;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    explained_variance, merge_time_and_env, pools,
-};
-use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{IndexMode, ones, stack, zeros, zeros_like};
-use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Shape, Tensor, value_and_grad};
+use crate::rl::flags::{batches, minibatches_of_envs};
+use crate::rl::prelude::*;
+use crate::trace::ops::IndexMode;
 
 pub use sequences::SplitSequences;
 use sequences::split_minibatches;
@@ -46,14 +35,9 @@ pub enum Sequence {
     Split,
 }
 
-/// Settings with CleanRL's names and defaults.
+/// Recurrent PPO (LSTM) for Atari, boards and vectors
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "Recurrent PPO (LSTM) for Atari, boards and vectors", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "ppo_atari_lstm")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -74,7 +58,7 @@ pub struct Args {
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -89,13 +73,13 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
     /// Normalize advantages over each minibatch
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.1)]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
     #[arg(long, default_value_t = 0.01)]
@@ -113,7 +97,7 @@ pub struct Args {
     #[arg(long)]
     pub target_kl: Option<f64>,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -123,24 +107,9 @@ impl Args {
         self.num_envs * self.num_steps
     }
 
-    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
-    fn num_iterations(&self) -> u64 {
-        self.total_timesteps / self.batch_size() as u64
-    }
-
     fn check(&self) -> Result<()> {
-        positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        minibatches_of_envs(self.num_envs, self.num_minibatches)?;
-        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("clip-coef", self.clip_coef),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-            ("target-kl", self.target_kl.unwrap_or(0.0)),
-        ])
+        minibatches_of_envs(self.num_envs, self.num_minibatches)
     }
 }
 
@@ -159,12 +128,9 @@ const LSTM_SIZE: usize = 128;
 /// Sizes of observations and actions.
 #[derive(Debug, Clone)]
 pub struct Sizes {
-    /// Kind of observation.
     pub obs_kind: ObsKind,
-    /// Shape of an observation.
     pub shape: Shape,
-    /// Number of choices of each component of an action.
-    pub nvec: Vec<usize>,
+    pub nvec: Vec<usize>, // number of choices of each component of an action
 }
 
 // -------------------------------------------------------------------------------------- network
@@ -172,19 +138,14 @@ pub struct Sizes {
 /// Actor-critic network: an encoder, an LSTM, a policy head and a value head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Encoder from observations to features.
-    pub trunk: Encoder<T>,
-    /// LSTM cell from features to 128 units.
-    pub lstm: LstmCell<T>,
+    pub trunk: Encoder<T>, // encoder from observations to features
+    pub lstm: LstmCell<T>, // LSTM cell from features to 128 units
     /// Second bias of the gates, PyTorch's `bias_hh`: with Adam, two biases change twice as fast as
     /// one.
     pub recurrent_bias: T,
-    /// Layer from hidden units to the logits of all action components.
-    pub actor: Dense<T>,
-    /// Layer from hidden units to values.
-    pub critic: Dense<T>,
-    /// Number of choices of each component of an action.
-    pub nvec: Vec<usize>,
+    pub actor: Dense<T>, // layer from hidden units to the logits of all action components
+    pub critic: Dense<T>, // layer from hidden units to values
+    pub nvec: Vec<usize>, // number of choices of each component of an action
 }
 
 /// LSTM state `(c, h)`, `f32[N, 128]` each.
@@ -268,9 +229,7 @@ impl Agent<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
@@ -285,41 +244,26 @@ fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `[N, ..]`: last observations, in the environment's dtype.
-    pub obs: T,
-    /// `f32[N]`: 1 where `obs` is the first of an episode.
-    pub episode_start: T,
-    /// LSTM state before `obs`.
-    pub lstm_state: LstmState<T>,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // [N, ..]: last observations, in the environment's dtype
+    pub episode_start: T,  // f32[N]: 1 where `obs` is the first of an episode
+    pub lstm_state: LstmState<T>, // LSTM state before `obs`
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// LSTM state before the first step.
-    pub initial_lstm_state: LstmState<T>,
-    /// `[T, N, ..]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `f32[T, N]`: 1 where the observation is the first of an episode.
-    pub episode_starts: T,
-    /// `i32[T, N, components]`: actions.
-    pub actions: T,
-    /// `f32[T, N]`: log probabilities of the actions.
-    pub logprobs: T,
-    /// `f32[T, N]`: values of the observations.
-    pub values: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `[N, ..]`: observations after the last step.
-    pub next_obs: T,
-    /// LSTM state after the last step.
-    pub next_lstm_state: LstmState<T>,
+    pub initial_lstm_state: LstmState<T>, // LSTM state before the first step
+    pub obs: T,                           // [T, N, ..]: observations, in the environment's dtype
+    pub episode_starts: T, // f32[T, N]: 1 where the observation is the first of an episode
+    pub actions: T,        // i32[T, N, components]
+    pub logprobs: T,       // f32[T, N]: log probabilities of the actions
+    pub values: T,         // f32[T, N]: values of the observations
+    pub rewards: T,        // f32[T, N]
+    pub dones: T,          // f32[T, N]: 1 where the step ended its episode
+    pub next_obs: T,       // [N, ..]: observations after the last step
+    pub next_lstm_state: LstmState<T>, // LSTM state after the last step
 }
 
 /// Steps all environments once with sampled actions. Returns the observations, starts of episodes,
@@ -409,22 +353,14 @@ pub fn compute_gae(
 /// Training samples made from a rollout: T steps of n environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// LSTM state before the first step, `f32[n, 128]` each.
-    pub initial_lstm_state: LstmState<T>,
-    /// `[T, n, ..]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `f32[T, n]`: 1 where the observation is the first of an episode.
-    pub episode_starts: T,
-    /// `i32[T, n, components]`: actions.
-    pub actions: T,
-    /// `f32[T, n]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[T, n]`: advantages.
-    pub advantages: T,
-    /// `f32[T, n]`: returns.
-    pub returns: T,
-    /// `f32[T, n]`: values by the critic that acted.
-    pub values: T,
+    pub initial_lstm_state: LstmState<T>, // LSTM state before the first step, `f32[n, 128]` each
+    pub obs: T,                           // [T, n, ..]: observations, in the environment's dtype
+    pub episode_starts: T, // f32[T, n]: 1 where the observation is the first of an episode
+    pub actions: T,        // i32[T, n, components]
+    pub logprobs: T,       // f32[T, n]: log probabilities under the policy that acted
+    pub advantages: T,     // f32[T, n]
+    pub returns: T,        // f32[T, n]
+    pub values: T,         // f32[T, n]: values by the critic that acted
 }
 
 /// Returns the samples of a rollout and the explained variance of its values,
@@ -460,20 +396,14 @@ pub fn make_samples(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss.
     pub loss: T,
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
+    pub entropy: T, // mean entropy of the policy
     /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
     pub old_approx_kl: T,
-    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
-    pub approx_kl: T,
-    /// Fraction of ratios that differ from 1 by more than the clip range.
-    pub clipfrac: T,
+    pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
+    pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
 }
 
 /// Computes PPO's loss over a minibatch, and its metrics. `sequences` are those of the minibatch
@@ -555,16 +485,13 @@ fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
 /// Arguments of a gradient step besides the train state.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Minibatch<T> {
-    /// All samples of the update.
-    pub samples: Samples<T>,
+    pub samples: Samples<T>, // all samples of the update
     /// `i32[update_epochs * num_minibatches, minibatch_envs]`: environments of all minibatches.
     pub indices: T,
-    /// `i32[]`: index of this minibatch.
-    pub index: T,
+    pub index: T, // i32[]: index of this minibatch
     /// Sequences of this minibatch, with `--sequence split`.
     pub sequences: Option<SplitSequences<T>>,
-    /// `f32[]`: learning rate.
-    pub learning_rate: T,
+    pub learning_rate: T, // f32[]
 }
 
 /// Results of a gradient step.
@@ -627,10 +554,8 @@ fn run_epochs(
 /// Metrics of an update; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct UpdateMetrics<T> {
-    /// Metrics of the last gradient step.
-    pub last: Metrics<T>,
-    /// Explained variance of the values before the update.
-    pub explained_variance: T,
+    pub last: Metrics<T>,      // metrics of the last gradient step
+    pub explained_variance: T, // explained variance of the values before the update
 }
 
 // ------------------------------------------------------------------------------------- training
@@ -638,9 +563,7 @@ pub struct UpdateMetrics<T> {
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -678,20 +601,14 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)
     Ok((pool, Sizes { obs_kind, shape, nvec }))
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
         let train_state = init_train_state(agent_key, &sizes);
         let (handle, first) = envs.reset(handle);
@@ -699,43 +616,30 @@ pub fn train(args: &Args) -> Result<Summary> {
         let lstm_state = train_state.agent.lstm.start(args.num_envs);
         let env_state = EnvState { handle, obs: first.obs, episode_start, lstm_state, key };
         RunnerState { train_state, env_state }
-    })
-    .with_mode(args.run.mode)
-    .named("ppo_atari_lstm_init");
-    let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
-        .with_mode(args.run.mode)
-        .named("ppo_atari_lstm_rollout")
-        .check_nans(args.run.check_nans);
-    let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, args))
-        .with_mode(args.run.mode)
-        .named("ppo_atari_lstm_step")
-        .check_nans(args.run.check_nans);
+    });
+    let collect = trainer
+        .jit("rollout", |(agent, env_state)| collect_samples(&envs, &agent, env_state, args));
+    let step = trainer
+        .jit("step", |(train_state, minibatch)| minibatch_step(train_state, minibatch, args));
 
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let mut learning_rate = args.learning_rate;
-        if args.anneal_lr {
-            let iteration = trainer.global_step() / args.batch_size() as u64;
-            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
-        }
+        let learning_rate = trainer.learning_rate(args.learning_rate, args.anneal_lr);
         let RunnerState { train_state, env_state } = state;
         let (env_state, episodes, data) = collect.call((train_state.agent.clone(), env_state))?;
         let episodes = episodes.to_vec()?;
         let sequences = split_minibatches(&data.samples.episode_starts, &data.indices, args)?;
         let UpdateData { samples, indices, explained_variance } = data;
-        let (index, rate) = (Array::from(0i32), Array::from(learning_rate as f32));
-        let minibatch = Minibatch { samples, indices, index, sequences: None, learning_rate: rate };
+        let index = Array::from(0i32);
+        let minibatch = Minibatch { samples, indices, index, sequences: None, learning_rate };
         let step = |train_state, minibatch| step.call((train_state, minibatch));
         let (train_state, last) = run_epochs(train_state, &minibatch, &sequences, step, args)?;
         state = RunnerState { train_state, env_state };
         trainer.record(&episodes, Some(&UpdateMetrics { last, explained_variance }))?;
-        trainer.log(&[("charts/learning_rate", learning_rate)])?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + collect.stats().seconds() + step.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the most likely action, the logits and the next

@@ -6,42 +6,25 @@
 
 use std::collections::HashSet;
 
-use clap::Parser;
-use serde::Serialize;
-
 use crate::distributions::Categorical;
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
 use crate::nn::{Dense, Encoder, init::orthogonal};
-use crate::optim::{Adam, AdamState, clip_grad_norm};
-use crate::pmap::{Sharded, device_put_sharded, pmap_with_mode, replicate, unreplicate};
+use crate::pmap::{Sharded, device_put_sharded, replicate, unreplicate};
+use crate::pmean;
 use crate::random::permutation;
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{ensure, not_negative, positive, product, unit};
-use crate::rl::saved::load_model;
-use crate::rl::spaces::Sizes;
-use crate::rl::{
-    ComputeDtype, EpisodeRecord, EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer,
-    bootstrap_truncated, explained_variance, gather_minibatch, merge_time_and_env, pools,
-};
+use crate::rl::flags::{ensure, product};
+use crate::rl::prelude::*;
+use crate::rl::{ComputeDtype, EpisodeRecord};
 use crate::runtime::{Runtime, RuntimeOptions};
 use crate::trace::Axis;
-use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::jacobian::ravel;
-use crate::trace::ops::{IndexMode, stack, zeros_like};
-use crate::tree::{self, Path, Tree};
-use crate::{Array, DType, Key, Tensor, pmean, value_and_grad};
+use crate::trace::ops::IndexMode;
+use crate::tree::Path;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// PPO on Atari games, on several devices
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PPO on Atari games, on several devices", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "ppo_atari_multigpu")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -71,7 +54,7 @@ pub struct Args {
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -86,13 +69,13 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
     /// Normalize advantages over each minibatch
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.1)]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
     #[arg(long, default_value_t = 0.01)]
@@ -107,7 +90,7 @@ pub struct Args {
     #[arg(long)]
     pub target_kl: Option<f64>,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -122,11 +105,6 @@ impl Args {
         self.num_devices * self.local_batch_size()
     }
 
-    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
-    fn num_iterations(&self) -> u64 {
-        self.total_timesteps / self.batch_size() as u64
-    }
-
     /// Ids of the devices.
     fn devices(&self) -> Vec<usize> {
         self.device_ids.clone().unwrap_or_else(|| (0..self.num_devices).collect())
@@ -138,10 +116,8 @@ impl Args {
             ("local-num-envs", self.local_num_envs),
             ("num-steps", self.num_steps),
         ];
-        positive(&counts)?;
+        ensure(self.num_devices > 0, "num-devices", 0, "at least 1")?;
         let batch = product(&counts)?;
-        positive(&[("num-minibatches", self.num_minibatches)])?;
-        positive(&[("update-epochs", self.update_epochs)])?;
         let local = self.local_batch_size();
         ensure(
             local.is_multiple_of(self.num_minibatches),
@@ -169,16 +145,7 @@ impl Args {
             "different ids",
         )?;
         let nans = self.run.check_nans;
-        ensure(!nans, "check-nans", nans, "false: programs of several devices are not searched")?;
-        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("clip-coef", self.clip_coef),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-            ("target-kl", self.target_kl.unwrap_or(0.0)),
-        ])
+        ensure(!nans, "check-nans", nans, "false: programs of several devices are not searched")
     }
 }
 
@@ -189,12 +156,9 @@ registered_algorithm!(Args, "ppo_atari_multigpu", IMAGES, Args::check, train, po
 /// Actor-critic network: an encoder, a policy head and a value head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Encoder from observations to features.
-    pub trunk: Encoder<T>,
-    /// Layer from features to action logits.
-    pub actor: Dense<T>,
-    /// Layer from features to values.
-    pub critic: Dense<T>,
+    pub trunk: Encoder<T>, // encoder from observations to features
+    pub actor: Dense<T>,   // layer from features to action logits
+    pub critic: Dense<T>,  // layer from features to values
 }
 
 impl Agent<Tensor> {
@@ -220,9 +184,7 @@ impl Agent<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
@@ -238,31 +200,21 @@ fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `[N, ..]`: last observations, in the environment's dtype.
-    pub obs: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // [N, ..]: last observations, in the environment's dtype
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `[T, N, ..]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[T, N]`: actions.
-    pub actions: T,
-    /// `f32[T, N]`: log probabilities of the actions.
-    pub logprobs: T,
-    /// `f32[T, N]`: values of the observations.
-    pub values: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `[N, ..]`: observations after the last step.
-    pub next_obs: T,
+    pub obs: T,      // [T, N, ..]: observations, in the environment's dtype
+    pub actions: T,  // i32[T, N]
+    pub logprobs: T, // f32[T, N]: log probabilities of the actions
+    pub values: T,   // f32[T, N]: values of the observations
+    pub rewards: T,  // f32[T, N]
+    pub dones: T,    // f32[T, N]: 1 where the step ended its episode
+    pub next_obs: T, // [N, ..]: observations after the last step
 }
 
 /// Steps all environments once with sampled actions. Returns the observations, actions, log
@@ -333,18 +285,12 @@ pub fn compute_gae(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[B, ..]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[B]`: actions.
-    pub actions: T,
-    /// `f32[B]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[B]`: advantages.
-    pub advantages: T,
-    /// `f32[B]`: returns.
-    pub returns: T,
-    /// `f32[B]`: values by the critic that acted.
-    pub values: T,
+    pub obs: T,        // [B, ..]: observations, in the environment's dtype
+    pub actions: T,    // i32[B]
+    pub logprobs: T,   // f32[B]: log probabilities under the policy that acted
+    pub advantages: T, // f32[B]
+    pub returns: T,    // f32[B]
+    pub values: T,     // f32[B]: values by the critic that acted
 }
 
 /// Returns the samples of a rollout and the explained variance of its values,
@@ -368,20 +314,14 @@ pub fn make_samples(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss.
     pub loss: T,
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
+    pub entropy: T, // mean entropy of the policy
     /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
     pub old_approx_kl: T,
-    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
-    pub approx_kl: T,
-    /// Fraction of ratios that differ from 1 by more than the clip range.
-    pub clipfrac: T,
+    pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
+    pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
 }
 
 /// Computes PPO's loss over a minibatch, and its metrics.
@@ -459,14 +399,11 @@ fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
 /// Arguments of a gradient step besides the train state.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Minibatch<T> {
-    /// All samples of the update on this device.
-    pub samples: Samples<T>,
+    pub samples: Samples<T>, // all samples of the update on this device
     /// `i32[update_epochs * num_minibatches, local_minibatch_size]`: sample indices of all minibatches.
     pub indices: T,
-    /// `i32[]`: index of this minibatch.
-    pub index: T,
-    /// `f32[]`: learning rate.
-    pub learning_rate: T,
+    pub index: T,         // i32[]: index of this minibatch
+    pub learning_rate: T, // f32[]
 }
 
 /// Results of a gradient step.
@@ -523,10 +460,8 @@ fn run_epochs(
 /// Metrics of an update; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct UpdateMetrics<T> {
-    /// Metrics of the last gradient step.
-    pub last: Metrics<T>,
-    /// Explained variance of the values before the update.
-    pub explained_variance: T,
+    pub last: Metrics<T>,      // metrics of the last gradient step
+    pub explained_variance: T, // explained variance of the values before the update
 }
 
 // ------------------------------------------------------------------------------------- training
@@ -534,10 +469,8 @@ pub struct UpdateMetrics<T> {
 /// State carried between iterations, as checkpoints have it.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change, the same on all devices.
-    pub train_state: TrainState<T>,
-    /// State of the environments of each device.
-    pub env_states: Vec<EnvState<T>>,
+    pub train_state: TrainState<T>, // state that gradient steps change, the same on all devices
+    pub env_states: Vec<EnvState<T>>, // state of the environments of each device
 }
 
 impl RunnerState<Array> {
@@ -623,38 +556,28 @@ fn make_envs(args: &Args) -> Result<(Vec<DeviceInit<Array>>, XlaPool, Sizes)> {
     Ok((device_inits, envs, sizes))
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let devices = args.devices();
     let last_device = devices.iter().copied().max().unwrap_or(0);
     let options = RuntimeOptions::with_cpu_devices(last_device.saturating_add(1));
     Runtime::running_or_started(options)?.ensure_device(last_device)?;
     let (device_inits, envs, sizes) = make_envs(args)?;
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     // The initial parameters are those of rank 0 on all devices.
     type Init = (DeviceInit<Tensor>, Key<Tensor>);
-    let init = pmap_with_mode(args.run.mode, "devices", |_, ((handle, key), first_key): Init| {
+    let init = trainer.pmap("init", "devices", |_, ((handle, key), first_key): Init| {
         let ((key, _), (_, agent_key)) = (key.split(), first_key.split());
         let train_state = init_train_state(agent_key, &sizes, args);
         let (handle, first) = envs.reset(handle);
         (train_state, EnvState { handle, obs: first.obs, key })
-    })
-    .named("ppo_atari_multigpu_init");
-    let collect = pmap_with_mode(args.run.mode, "devices", |axis, (agent, env_state)| {
+    });
+    let collect = trainer.pmap("rollout", "devices", |axis, (agent, env_state)| {
         collect_samples(&envs, &agent, env_state, axis, args)
-    })
-    .named("ppo_atari_multigpu_rollout");
-    let step = pmap_with_mode(args.run.mode, "devices", |axis, (train_state, minibatch)| {
+    });
+    let step = trainer.pmap("step", "devices", |axis, (train_state, minibatch)| {
         minibatch_step(train_state, minibatch, axis, args)
-    })
-    .named("ppo_atari_multigpu_step");
+    });
 
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let first_key = replicate(&Key::new(args.run.seed), &devices)?;
     let (train_state, env_state) =
         init.call((device_put_sharded(&device_inits, &devices)?, first_key))?;
@@ -663,29 +586,23 @@ pub fn train(args: &Args) -> Result<Summary> {
     let mut train_state = replicate(&train_state, &devices)?;
     let mut env_state = device_put_sharded(&env_states, &devices)?;
     while trainer.should_continue() {
-        let mut learning_rate = args.learning_rate;
-        if args.anneal_lr {
-            let iteration = trainer.global_step() / args.batch_size() as u64;
-            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
-        }
+        let learning_rate = trainer.learning_rate(args.learning_rate, args.anneal_lr);
         let (next_env_state, episodes, data) =
             collect.call((train_state.agent.clone(), env_state))?;
         env_state = next_env_state;
         let episodes = collect_episodes(&episodes, args)?;
         let UpdateData { samples, indices, explained_variance } = data;
         let index = replicate(&Array::from(0i32), &devices)?;
-        let rate = replicate(&Array::from(learning_rate as f32), &devices)?;
-        let minibatch = Minibatch { samples, indices, index, learning_rate: rate };
+        let learning_rate = replicate(&learning_rate, &devices)?;
+        let minibatch = Minibatch { samples, indices, index, learning_rate };
         let step = |train_state, minibatch| step.call((train_state, minibatch));
         let (next_train_state, last) = run_epochs(train_state, &minibatch, step, args)?;
         train_state = next_train_state;
         let explained_variance = unreplicate(&explained_variance)?;
         trainer.record(&episodes, Some(&UpdateMetrics { last, explained_variance }))?;
-        trainer.log(&[("charts/learning_rate", learning_rate)])?;
         trainer.checkpoint_if_due(&RunnerState::from_sharded(&train_state, &env_state)?, &envs)?;
     }
-    let compile_s = init.stats().seconds() + collect.stats().seconds() + step.stats().seconds();
-    let summary = trainer.finish(&unreplicate(&train_state)?, compile_s)?;
+    let summary = trainer.finish(&unreplicate(&train_state)?)?;
     Ok(Summary { num_devices: args.num_devices, ..summary })
 }
 

@@ -5,43 +5,23 @@
 //!
 //! Choices without a script of CleanRL are listed in `docs/algos/ppo_continuous_action_lstm.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
 use crate::distributions::DiagNormal;
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
-use crate::jit;
 use crate::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
 };
 use crate::nn::{Dense, LstmCell, init::orthogonal, reset_carry};
-use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::permutation;
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, minibatches_of_envs, not_negative, positive, unit};
-use crate::rl::saved::load_model;
+use crate::rl::flags::{batches, minibatches_of_envs};
+use crate::rl::prelude::*;
 use crate::rl::spaces::Bounds;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    explained_variance, merge_time_and_env, pools,
-};
-use crate::trace::control::{ScanOptions, scan, scan_with, while_loop};
-use crate::trace::ops::{IndexMode, constant, ones, stack, zeros, zeros_like};
-use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, value_and_grad};
+use crate::trace::ops::IndexMode;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names, and the defaults of `ppo_continuous_action` but for the rollout and the
-/// minibatches.
+// The defaults are those of `ppo_continuous_action`, but for the rollout and the minibatches.
+/// Recurrent PPO (LSTM) for continuous actions
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "Recurrent PPO (LSTM) for continuous actions", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "ppo_continuous_action_lstm")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -62,7 +42,7 @@ pub struct Args {
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -77,13 +57,13 @@ pub struct Args {
     #[arg(long, default_value_t = 10)]
     pub update_epochs: usize,
     /// Normalize advantages over each minibatch
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.2)]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
     #[arg(long, default_value_t = 0.0)]
@@ -98,7 +78,7 @@ pub struct Args {
     #[arg(long)]
     pub target_kl: Option<f64>,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -108,24 +88,9 @@ impl Args {
         self.num_envs * self.num_steps
     }
 
-    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
-    fn num_iterations(&self) -> u64 {
-        self.total_timesteps / self.batch_size() as u64
-    }
-
     fn check(&self) -> Result<()> {
-        positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        minibatches_of_envs(self.num_envs, self.num_minibatches)?;
-        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("clip-coef", self.clip_coef),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-            ("target-kl", self.target_kl.unwrap_or(0.0)),
-        ])
+        minibatches_of_envs(self.num_envs, self.num_minibatches)
     }
 }
 
@@ -141,16 +106,12 @@ const LSTM_SIZE: usize = 128;
 /// Actor-critic network: a hidden layer, an LSTM, a policy head and a value head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Layer from observations to 64 features, with tanh.
-    pub trunk: Dense<T>,
-    /// LSTM cell from features to 128 units.
-    pub lstm: LstmCell<T>,
-    /// Layer from hidden units to action means.
-    pub actor: Dense<T>,
+    pub trunk: Dense<T>,   // layer from observations to 64 features, with tanh
+    pub lstm: LstmCell<T>, // LSTM cell from features to 128 units
+    pub actor: Dense<T>,   // layer from hidden units to action means
     /// `f32[A]`: log standard deviations of the actions; independent of the observation.
     pub log_std: T,
-    /// Layer from hidden units to values.
-    pub critic: Dense<T>,
+    pub critic: Dense<T>, // layer from hidden units to values
 }
 
 /// LSTM state `(c, h)`, `f32[N, 128]` each.
@@ -219,21 +180,16 @@ impl Agent<Tensor> {
 /// State that gradient steps change.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
 /// Saved model: the train state and the running statistics.
 #[derive(Debug, Clone, Tree)]
 pub struct Model<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// Running statistics of the observations.
-    pub obs_stats: RunningMeanStd<T>,
-    /// Running statistics of the rewards.
-    pub reward_stats: NormalizeRewardState<T>,
+    pub obs_stats: RunningMeanStd<T>, // running statistics of the observations
+    pub reward_stats: NormalizeRewardState<T>, // running statistics of the rewards
 }
 
 /// Initializes an agent, its optimizer and the running statistics.
@@ -259,43 +215,27 @@ fn normalize_reward(args: &Args) -> NormalizeReward {
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `f32[N, obs_size]`: last observations, normalized.
-    pub obs: T,
-    /// `f32[N]`: 1 where `obs` is the first of an episode.
-    pub episode_start: T,
-    /// LSTM state before `obs`.
-    pub lstm_state: LstmState<T>,
-    /// Running statistics of the observations.
-    pub obs_stats: RunningMeanStd<T>,
-    /// Running statistics of the rewards.
-    pub reward_stats: NormalizeRewardState<T>,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // f32[N, obs_size]: last observations, normalized
+    pub episode_start: T,  // f32[N]: 1 where `obs` is the first of an episode
+    pub lstm_state: LstmState<T>, // LSTM state before `obs`
+    pub obs_stats: RunningMeanStd<T>, // running statistics of the observations
+    pub reward_stats: NormalizeRewardState<T>, // running statistics of the rewards
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// LSTM state before the first step.
-    pub initial_lstm_state: LstmState<T>,
-    /// `f32[T, N, obs_size]`: observations.
-    pub obs: T,
-    /// `f32[T, N]`: 1 where the observation is the first of an episode.
-    pub episode_starts: T,
-    /// `f32[T, N, A]`: actions as sampled from the policy.
-    pub actions: T,
-    /// `f32[T, N]`: log probabilities of the actions.
-    pub logprobs: T,
-    /// `f32[T, N]`: values of the observations.
-    pub values: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `f32[N]`: values of the observations after the last step.
-    pub next_value: T,
+    pub initial_lstm_state: LstmState<T>, // LSTM state before the first step
+    pub obs: T,                           // f32[T, N, obs_size]
+    pub episode_starts: T, // f32[T, N]: 1 where the observation is the first of an episode
+    pub actions: T,        // f32[T, N, A]: actions as sampled from the policy
+    pub logprobs: T,       // f32[T, N]: log probabilities of the actions
+    pub values: T,         // f32[T, N]: values of the observations
+    pub rewards: T,        // f32[T, N]
+    pub dones: T,          // f32[T, N]: 1 where the step ended its episode
+    pub next_value: T,     // f32[N]: values of the observations after the last step
 }
 
 /// Steps all environments once with sampled actions. Returns the observations, starts of episodes,
@@ -396,22 +336,14 @@ pub fn compute_gae(
 /// Training samples made from a rollout: T steps of n environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// LSTM state before the first step, `f32[n, 128]` each.
-    pub initial_lstm_state: LstmState<T>,
-    /// `f32[T, n, obs_size]`: observations.
-    pub obs: T,
-    /// `f32[T, n]`: 1 where the observation is the first of an episode.
-    pub episode_starts: T,
-    /// `f32[T, n, A]`: actions.
-    pub actions: T,
-    /// `f32[T, n]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[T, n]`: advantages.
-    pub advantages: T,
-    /// `f32[T, n]`: returns.
-    pub returns: T,
-    /// `f32[T, n]`: values by the critic that acted.
-    pub values: T,
+    pub initial_lstm_state: LstmState<T>, // LSTM state before the first step, `f32[n, 128]` each
+    pub obs: T,                           // f32[T, n, obs_size]
+    pub episode_starts: T, // f32[T, n]: 1 where the observation is the first of an episode
+    pub actions: T,        // f32[T, n, A]
+    pub logprobs: T,       // f32[T, n]: log probabilities under the policy that acted
+    pub advantages: T,     // f32[T, n]
+    pub returns: T,        // f32[T, n]
+    pub values: T,         // f32[T, n]: values by the critic that acted
 }
 
 /// Returns the samples of a rollout, and the explained variance of its values,
@@ -440,20 +372,14 @@ pub fn make_samples(rollout: Rollout<Tensor>, args: &Args) -> (Samples<Tensor>, 
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss.
     pub loss: T,
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
+    pub entropy: T, // mean entropy of the policy
     /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
     pub old_approx_kl: T,
-    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
-    pub approx_kl: T,
-    /// Fraction of ratios that differ from 1 by more than the clip range.
-    pub clipfrac: T,
+    pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
+    pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
 }
 
 impl Metrics<Tensor> {
@@ -577,10 +503,8 @@ pub fn run_epochs(
 /// Metrics of an update; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct UpdateMetrics<T> {
-    /// Metrics of the last gradient step.
-    pub last: Metrics<T>,
-    /// Explained variance of the values before the update.
-    pub explained_variance: T,
+    pub last: Metrics<T>,      // metrics of the last gradient step
+    pub explained_variance: T, // explained variance of the values before the update
 }
 
 /// Runs the whole update on a rollout.
@@ -601,9 +525,7 @@ pub fn update(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -624,20 +546,14 @@ fn train_iteration(
     (RunnerState { train_state, env_state }, episodes, metrics)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, obs_size, bounds) = pools::continuous(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
         let Model { train_state, obs_stats, reward_stats } =
             init_model(agent_key, obs_size, bounds.size(), args);
@@ -648,33 +564,21 @@ pub fn train(args: &Args) -> Result<Summary> {
         let env_state =
             EnvState { handle, obs, episode_start, lstm_state, obs_stats, reward_stats, key };
         RunnerState { train_state, env_state }
-    })
-    .with_mode(args.run.mode)
-    .named("ppo_continuous_action_lstm_init");
-    let iteration = jit(|(state, rate)| train_iteration(&envs, state, rate, &bounds, args))
-        .with_mode(args.run.mode)
-        .named("ppo_continuous_action_lstm_iteration")
-        .check_nans(args.run.check_nans);
+    });
+    let iteration = trainer
+        .jit("iteration", |(state, rate)| train_iteration(&envs, state, rate, &bounds, args));
 
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let mut learning_rate = args.learning_rate;
-        if args.anneal_lr {
-            let iteration = trainer.global_step() / args.batch_size() as u64;
-            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
-        }
-        let (next_state, episodes, metrics) =
-            iteration.call((state, Array::from(learning_rate as f32)))?;
+        let learning_rate = trainer.learning_rate(args.learning_rate, args.anneal_lr);
+        let (next_state, episodes, metrics) = iteration.call((state, learning_rate))?;
         state = next_state;
         trainer.record(&episodes.to_vec()?, Some(&metrics))?;
-        trainer.log(&[("charts/learning_rate", learning_rate)])?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + iteration.stats().seconds();
     let RunnerState { train_state, env_state: EnvState { obs_stats, reward_stats, .. } } = state;
-    trainer.finish(&Model { train_state, obs_stats, reward_stats }, compile_s)
+    trainer.finish(&Model { train_state, obs_stats, reward_stats })
 }
 
 /// Returns the policy of a saved model: the mean within the bounds of the actions, the mean, the

@@ -4,39 +4,19 @@
 //!
 //! Differences from it, with reasons, are listed in `docs/algos/ppo_masked.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
 use crate::distributions::MultiCategorical;
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
-use crate::jit;
 use crate::nn::{Dense, init::orthogonal};
-use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::permutation;
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::saved::load_model;
+use crate::rl::flags::batches;
+use crate::rl::prelude::*;
 use crate::rl::spaces::Masked;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    explained_variance, gather_minibatch, merge_time_and_env, pools,
-};
-use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{ones_like, stack, zeros_like};
-use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, value_and_grad};
+use crate::trace::ops::ones_like;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// PPO with masked MultiDiscrete actions
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PPO with masked MultiDiscrete actions", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "ppo_masked")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -57,7 +37,7 @@ pub struct Args {
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -72,16 +52,16 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
     /// Mask invalid actions; if false, invalid actions can be sampled and have no effect
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub mask: bool,
     /// Normalize advantages over each minibatch
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.1)]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
     #[arg(long, default_value_t = 0.01)]
@@ -93,7 +73,7 @@ pub struct Args {
     #[arg(long, default_value_t = 0.5)]
     pub max_grad_norm: f64,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -103,22 +83,8 @@ impl Args {
         self.num_envs * self.num_steps
     }
 
-    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
-    fn num_iterations(&self) -> u64 {
-        self.total_timesteps / self.batch_size() as u64
-    }
-
     fn check(&self) -> Result<()> {
-        positive(&[("update-epochs", self.update_epochs)])?;
-        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("clip-coef", self.clip_coef),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-        ])
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)
     }
 }
 
@@ -129,13 +95,9 @@ registered_algorithm!(Args, "ppo_masked", MASKED, Args::check, train, policy);
 /// Actor-critic network: two shared hidden layers of 128 units, a policy head and a value head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Hidden layers from features.
-    pub hidden: [Dense<T>; 2],
-    /// Layer from hidden units to the logits of all action components.
-    pub actor: Dense<T>,
-    /// Layer from hidden units to values.
-    pub critic: Dense<T>,
-    /// Sizes of observations and actions.
+    pub hidden: [Dense<T>; 2], // hidden layers from features
+    pub actor: Dense<T>,       // layer from hidden units to the logits of all action components
+    pub critic: Dense<T>,      // layer from hidden units to values
     pub sizes: Masked,
 }
 
@@ -171,9 +133,7 @@ impl Agent<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
@@ -188,31 +148,21 @@ fn init_train_state(key: Key<Tensor>, sizes: &Masked) -> TrainState<Tensor> {
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `[N, features + choices]`: last observations, in the environment's dtype.
-    pub obs: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // [N, features + choices]: last observations, in the environment's dtype
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `[T, N, features + choices]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[T, N, components]`: actions.
-    pub actions: T,
-    /// `f32[T, N]`: log probabilities of the actions.
-    pub logprobs: T,
-    /// `f32[T, N]`: values of the observations.
-    pub values: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `[N, features + choices]`: observations after the last step.
-    pub next_obs: T,
+    pub obs: T,      // [T, N, features + choices]: observations, in the environment's dtype
+    pub actions: T,  // i32[T, N, components]
+    pub logprobs: T, // f32[T, N]: log probabilities of the actions
+    pub values: T,   // f32[T, N]: values of the observations
+    pub rewards: T,  // f32[T, N]
+    pub dones: T,    // f32[T, N]: 1 where the step ended its episode
+    pub next_obs: T, // [N, features + choices]: observations after the last step
 }
 
 /// Steps all environments once with sampled actions. Returns the observations, actions, log
@@ -283,18 +233,12 @@ pub fn compute_gae(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[B, features + choices]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[B, components]`: actions.
-    pub actions: T,
-    /// `f32[B]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[B]`: advantages.
-    pub advantages: T,
-    /// `f32[B]`: returns.
-    pub returns: T,
-    /// `f32[B]`: values by the critic that acted.
-    pub values: T,
+    pub obs: T,        // [B, features + choices]: observations, in the environment's dtype
+    pub actions: T,    // i32[B, components]
+    pub logprobs: T,   // f32[B]: log probabilities under the policy that acted
+    pub advantages: T, // f32[B]
+    pub returns: T,    // f32[B]
+    pub values: T,     // f32[B]: values by the critic that acted
 }
 
 /// Returns the samples of a rollout and the explained variance of its values,
@@ -318,20 +262,14 @@ pub fn make_samples(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss.
     pub loss: T,
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
+    pub entropy: T, // mean entropy of the policy
     /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
     pub old_approx_kl: T,
-    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
-    pub approx_kl: T,
-    /// Fraction of ratios that differ from 1 by more than the clip range.
-    pub clipfrac: T,
+    pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
+    pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
 }
 
 /// Computes PPO's loss over a minibatch, and its metrics.
@@ -422,10 +360,8 @@ pub fn run_epochs(
 /// Metrics of an update; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct UpdateMetrics<T> {
-    /// Metrics of the last gradient step.
-    pub last: Metrics<T>,
-    /// Explained variance of the values before the update.
-    pub explained_variance: T,
+    pub last: Metrics<T>,      // metrics of the last gradient step
+    pub explained_variance: T, // explained variance of the values before the update
 }
 
 /// Runs the whole update on a rollout.
@@ -446,9 +382,7 @@ pub fn update(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -468,51 +402,33 @@ fn train_iteration(
     (RunnerState { train_state, env_state }, episodes, metrics)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::masked(args, 1, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
         let train_state = init_train_state(agent_key, &sizes);
         let (handle, first) = envs.reset(handle);
         let env_state = EnvState { handle, obs: first.obs, key };
         RunnerState { train_state, env_state }
-    })
-    .with_mode(args.run.mode)
-    .named("ppo_masked_init");
-    let iteration = jit(|(state, rate)| train_iteration(&envs, state, rate, args))
-        .with_mode(args.run.mode)
-        .named("ppo_masked_iteration")
-        .check_nans(args.run.check_nans);
+    });
+    let iteration =
+        trainer.jit("iteration", |(state, rate)| train_iteration(&envs, state, rate, args));
 
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let mut learning_rate = args.learning_rate;
-        if args.anneal_lr {
-            let iteration = trainer.global_step() / args.batch_size() as u64;
-            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
-        }
-        let (next_state, episodes, metrics) =
-            iteration.call((state, Array::from(learning_rate as f32)))?;
+        let learning_rate = trainer.learning_rate(args.learning_rate, args.anneal_lr);
+        let (next_state, episodes, metrics) = iteration.call((state, learning_rate))?;
         state = next_state;
         trainer.record(&episodes.to_vec()?, Some(&metrics))?;
-        trainer.log(&[("charts/learning_rate", learning_rate)])?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + iteration.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the most likely choices and the logits.

@@ -7,44 +7,22 @@
 
 mod moments;
 
-use clap::Parser;
-use serde::Serialize;
-
+use crate::Shape;
 use crate::distributions::Categorical;
-use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, XlaPool};
-use crate::error::Result;
-use crate::jit;
+use crate::envs::{AtariOptions, EnvPool, ObsKind};
 use crate::nn::{Dense, Encoder, init::orthogonal};
-use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::{permutation, randint, uniform};
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::saved::load_model;
-use crate::rl::spaces::Sizes;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    explained_variance, gather_minibatch, merge_time_and_env, pools,
-};
-use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{IndexMode, stack, zeros, zeros_like};
-use crate::tree::Tree;
-use crate::{Array, DType, Key, Shape, Tensor, value_and_grad};
+use crate::rl::flags::batches;
+use crate::rl::prelude::*;
+use crate::trace::ops::IndexMode;
 
 pub use moments::Moments;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// PPO with curiosity (random network distillation) on images
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(
-    about = "PPO with curiosity (random network distillation) on images",
-    args_override_self = true
-)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "ppo_rnd_envpool")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -65,7 +43,7 @@ pub struct Args {
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.999)]
@@ -80,13 +58,13 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
     /// Normalize advantages over each minibatch
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.1)]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
     #[arg(long, default_value_t = 0.001)]
@@ -113,7 +91,7 @@ pub struct Args {
     #[arg(long, default_value_t = 50)]
     pub num_iterations_obs_norm_init: usize,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -123,29 +101,8 @@ impl Args {
         self.num_envs * self.num_steps
     }
 
-    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
-    fn num_iterations(&self) -> u64 {
-        self.total_timesteps / self.batch_size() as u64
-    }
-
     fn check(&self) -> Result<()> {
-        positive(&[("update-epochs", self.update_epochs)])?;
-        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        unit(&[
-            ("gamma", self.gamma),
-            ("int-gamma", self.int_gamma),
-            ("gae-lambda", self.gae_lambda),
-            ("update-proportion", self.update_proportion),
-        ])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("clip-coef", self.clip_coef),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-            ("int-coef", self.int_coef),
-            ("ext-coef", self.ext_coef),
-        ])
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)
     }
 }
 
@@ -157,16 +114,12 @@ registered_algorithm!(Args, "ppo_rnd_envpool", IMAGES, Args::check, train, polic
 /// rewards.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Encoder from observations to features.
-    pub trunk: Encoder<T>,
-    /// Residual layer on the features, as input of the value heads.
-    pub extra: Dense<T>,
+    pub trunk: Encoder<T>, // encoder from observations to features
+    pub extra: Dense<T>,   // residual layer on the features, as input of the value heads
     /// Hidden layer of the size of the features, and output layer to action logits.
     pub actor: [Dense<T>; 2],
-    /// Value head of the extrinsic rewards.
-    pub critic_ext: Dense<T>,
-    /// Value head of the intrinsic rewards.
-    pub critic_int: Dense<T>,
+    pub critic_ext: Dense<T>, // value head of the extrinsic rewards
+    pub critic_int: Dense<T>, // value head of the intrinsic rewards
 }
 
 impl Agent<Tensor> {
@@ -234,8 +187,7 @@ fn rnd_shape(sizes: &Sizes) -> Shape {
 /// Convolutions, each followed by a leaky ReLU of slope 0.01, and a dense layer without activation.
 #[derive(Debug, Clone, Tree)]
 pub struct Features<T> {
-    /// Layers of an encoder: convolutions and one dense layer.
-    pub layers: Encoder<T>,
+    pub layers: Encoder<T>, // layers of an encoder: convolutions and one dense layer
 }
 
 impl Features<Tensor> {
@@ -256,10 +208,8 @@ impl Features<Tensor> {
 /// randomly initialized target.
 #[derive(Debug, Clone, Tree)]
 pub struct RndModel<T> {
-    /// Fixed target network.
-    pub target: Features<T>,
-    /// Convolutions and first dense layer of the predictor.
-    pub predictor: Features<T>,
+    pub target: Features<T>,    // fixed target network
+    pub predictor: Features<T>, // convolutions and first dense layer of the predictor
     /// Last two layers of the predictor, which predict the target's features.
     pub head: [Dense<T>; 2],
 }
@@ -291,7 +241,6 @@ impl RndModel<Tensor> {
 /// Trained networks: the agent and the RND networks.
 #[derive(Debug, Clone, Tree)]
 pub struct Networks<T> {
-    /// Agent.
     pub agent: Agent<T>,
     /// RND networks. The target's gradients are zero.
     pub rnd: RndModel<T>,
@@ -300,16 +249,11 @@ pub struct Networks<T> {
 /// State that updates change; saved as the model.
 #[derive(Debug, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub networks: Networks<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, Networks<T>>,
-    /// Statistics of the observations that the RND networks take.
-    pub obs_rms: Moments<T>,
-    /// Statistics of the discounted intrinsic rewards.
-    pub reward_rms: Moments<T>,
-    /// `f32[N]`: discounted sums of the intrinsic rewards so far.
-    pub discounted_reward: T,
+    pub obs_rms: Moments<T>, // statistics of the observations that the RND networks take
+    pub reward_rms: Moments<T>, // statistics of the discounted intrinsic rewards
+    pub discounted_reward: T, // f32[N]: discounted sums of the intrinsic rewards so far
 }
 
 /// Initializes the networks, their optimizer and the statistics.
@@ -331,11 +275,8 @@ fn init_train_state(key: Key<Tensor>, sizes: &Sizes, num_envs: usize) -> TrainSt
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `[N, ..]`: last observations, in the environment's dtype.
-    pub obs: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // [N, ..]: last observations, in the environment's dtype
     pub key: Key<T>,
 }
 
@@ -363,22 +304,14 @@ fn init_obs_rms(
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `[T, N, ..]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[T, N]`: actions.
-    pub actions: T,
-    /// `f32[T, N]`: log probabilities of the actions.
-    pub logprobs: T,
-    /// `f32[T, N]` each: values of the extrinsic and of the intrinsic rewards.
-    pub values: [T; 2],
-    /// `f32[T, N]`: extrinsic rewards, those of the environment.
-    pub rewards: T,
-    /// `f32[T, N]`: intrinsic rewards.
-    pub curiosity_rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `[N, ..]`: observations after the last step.
-    pub next_obs: T,
+    pub obs: T,               // [T, N, ..]: observations, in the environment's dtype
+    pub actions: T,           // i32[T, N]
+    pub logprobs: T,          // f32[T, N]: log probabilities of the actions
+    pub values: [T; 2], // f32[T, N] each: values of the extrinsic and of the intrinsic rewards
+    pub rewards: T,     // f32[T, N]: extrinsic rewards, those of the environment
+    pub curiosity_rewards: T, // f32[T, N]: intrinsic rewards
+    pub dones: T,       // f32[T, N]: 1 where the step ended its episode
+    pub next_obs: T,    // [N, ..]: observations after the last step
 }
 
 /// Steps all environments once with sampled actions. Returns the observations, actions, log
@@ -469,20 +402,13 @@ pub fn compute_gae(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[B, ..]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[B]`: actions.
-    pub actions: T,
-    /// `f32[B]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[B]`: advantages, those of both rewards together.
-    pub advantages: T,
-    /// `f32[B]`: returns of the extrinsic rewards.
-    pub ext_returns: T,
-    /// `f32[B]`: returns of the intrinsic rewards.
-    pub int_returns: T,
-    /// `f32[B]`: values of the extrinsic rewards, by the critic that acted.
-    pub ext_values: T,
+    pub obs: T,         // [B, ..]: observations, in the environment's dtype
+    pub actions: T,     // i32[B]
+    pub logprobs: T,    // f32[B]: log probabilities under the policy that acted
+    pub advantages: T,  // f32[B]: advantages, those of both rewards together
+    pub ext_returns: T, // f32[B]: returns of the extrinsic rewards
+    pub int_returns: T, // f32[B]: returns of the intrinsic rewards
+    pub ext_values: T,  // f32[B]: values of the extrinsic rewards, by the critic that acted
 }
 
 /// Returns the samples of a rollout with normalized intrinsic rewards, and the explained variance of
@@ -513,22 +439,15 @@ pub fn make_samples(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss.
     pub loss: T,
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
+    pub entropy: T, // mean entropy of the policy
     /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
     pub old_approx_kl: T,
-    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
-    pub approx_kl: T,
-    /// Fraction of ratios that differ from 1 by more than the clip range.
-    pub clipfrac: T,
-    /// Loss of the predictor.
-    pub fwd_loss: T,
+    pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
+    pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
+    pub fwd_loss: T,  // loss of the predictor
 }
 
 /// Computes the predictor's loss: the mean squared error, averaged over the samples where
@@ -601,8 +520,7 @@ fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
 /// Samples of an update, and their minibatches.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Minibatches<T> {
-    /// All samples of the update.
-    pub samples: Samples<T>,
+    pub samples: Samples<T>, // all samples of the update
     /// `i32[update_epochs * num_minibatches, minibatch_size]`: sample indices of all minibatches.
     pub indices: T,
     /// `f32[update_epochs * num_minibatches, minibatch_size]`: 1 for the samples of each minibatch
@@ -661,9 +579,7 @@ fn run_epochs(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that updates change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -715,20 +631,14 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)
     pools::with_atari(args, atari, num_envs, seed)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
         let (handle, first) = envs.reset(handle);
         let mut train_state = init_train_state(agent_key, &sizes, args.num_envs);
@@ -737,30 +647,17 @@ pub fn train(args: &Args) -> Result<Summary> {
             init_obs_rms(&envs, train_state.obs_rms, env_state, &sizes, args);
         train_state.obs_rms = obs_rms;
         RunnerState { train_state, env_state }
-    })
-    .with_mode(args.run.mode)
-    .named("ppo_rnd_init");
-    let collect = jit(|state| collect_samples(&envs, state, args))
-        .with_mode(args.run.mode)
-        .named("ppo_rnd_rollout")
-        .check_nans(args.run.check_nans);
-    let step = jit(|(state, minibatches, index, rate)| {
+    });
+    let collect = trainer.jit("rollout", |state| collect_samples(&envs, state, args));
+    let step = trainer.jit("step", |(state, minibatches, index, rate)| {
         minibatch_step(state, minibatches, index, rate, args)
-    })
-    .with_mode(args.run.mode)
-    .named("ppo_rnd_step")
-    .check_nans(args.run.check_nans);
+    });
 
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let mut learning_rate = args.learning_rate;
-        if args.anneal_lr {
-            let iteration = trainer.global_step() / args.batch_size() as u64;
-            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
-        }
-        let rate = Array::from(learning_rate as f32);
+        let learning_rate = trainer.learning_rate(args.learning_rate, args.anneal_lr);
+        let rate = learning_rate;
         let (next_state, episodes, minibatches, scalars) = collect.call(state)?;
         let RunnerState { train_state, env_state } = next_state;
         let [explained_variance, curiosity_reward] = scalars;
@@ -769,14 +666,12 @@ pub fn train(args: &Args) -> Result<Summary> {
         state = RunnerState { train_state, env_state };
         trainer.record(&episodes.to_vec()?, Some(&metrics))?;
         trainer.log(&[
-            ("charts/learning_rate", learning_rate),
             ("losses/explained_variance", explained_variance.item::<f32>()?.into()),
             ("charts/episode_curiosity_reward", curiosity_reward.item::<f32>()?.into()),
         ])?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + collect.stats().seconds() + step.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the most likely action and the logits.

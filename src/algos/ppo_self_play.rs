@@ -4,39 +4,20 @@
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_self_play.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
 use crate::distributions::MultiCategorical;
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
-use crate::jit;
 use crate::nn::{Dense, init::orthogonal};
-use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::permutation;
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
-use crate::rl::saved::load_model;
+use crate::rl::Evaluation;
+use crate::rl::flags::{batches, ensure};
+use crate::rl::prelude::*;
 use crate::rl::spaces::Masked;
-use crate::rl::{
-    EpisodeStats, Evaluation, Policy, PolicyResults, RunOptions, Summary, Trainer,
-    explained_variance, gather_minibatch, merge_time_and_env, pools,
-};
-use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{concatenate, constant, div, iota, stack, where_, zeros, zeros_like};
-use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, value_and_grad, vmap};
+use crate::trace::ops::{concatenate, div, iota};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// PPO by self-play in games of two players
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PPO by self-play in games of two players", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "ppo_self_play")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -66,7 +47,7 @@ pub struct Args {
     #[arg(long, default_value_t = 128)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -81,13 +62,13 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
     /// Normalize advantages over each minibatch
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.2)]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
     #[arg(long, default_value_t = 0.01)]
@@ -106,18 +87,12 @@ impl Args {
         self.num_envs * self.num_steps
     }
 
-    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
-    fn num_iterations(&self) -> u64 {
-        self.total_timesteps / self.batch_size() as u64
-    }
-
     /// Number of environments in which the opponent is the current agent, or one of the snapshots.
     fn envs_per_opponent(&self) -> usize {
         self.num_envs / (self.num_opponents + 1)
     }
 
     fn check(&self) -> Result<()> {
-        positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
         let shares = self.num_opponents + 1;
         ensure(
@@ -125,16 +100,7 @@ impl Args {
             "num-envs",
             self.num_envs,
             &format!("a multiple of --num-opponents plus one, {shares}"),
-        )?;
-        ensure(self.snapshot_frequency > 0, "snapshot-frequency", 0, "at least 1")?;
-        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("clip-coef", self.clip_coef),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-        ])
+        )
     }
 }
 
@@ -158,13 +124,9 @@ const MAX_MOVES: usize = 64;
 /// Actor-critic network: two shared hidden layers of 128 units, a policy head and a value head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Hidden layers from features.
-    pub hidden: [Dense<T>; 2],
-    /// Layer from hidden units to the logits of all action components.
-    pub actor: Dense<T>,
-    /// Layer from hidden units to values.
-    pub critic: Dense<T>,
-    /// Sizes of observations and actions.
+    pub hidden: [Dense<T>; 2], // hidden layers from features
+    pub actor: Dense<T>,       // layer from hidden units to the logits of all action components
+    pub critic: Dense<T>,      // layer from hidden units to values
     pub sizes: Masked,
 }
 
@@ -206,9 +168,7 @@ impl Agent<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
@@ -271,11 +231,8 @@ fn update_snapshots(
 /// Numbers of episodes won, drawn and lost; `f32[]` each.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Score<T> {
-    /// Episodes won.
     pub wins: T,
-    /// Episodes drawn.
     pub draws: T,
-    /// Episodes lost.
     pub losses: T,
 }
 
@@ -306,33 +263,22 @@ impl Score<Array> {
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `[N, features + choices]`: last observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[N]`: number of the learner's moves in each episode so far.
-    pub episodic_length: T,
-    /// PRNG key.
+    pub handle: Handle<T>,  // passing it on orders the calls, as EnvPool's does
+    pub obs: T, // [N, features + choices]: last observations, in the environment's dtype
+    pub episodic_length: T, // i32[N]: number of the learner's moves in each episode so far
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `[T, N, features + choices]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[T, N, components]`: actions.
-    pub actions: T,
-    /// `f32[T, N]`: log probabilities of the actions.
-    pub logprobs: T,
-    /// `f32[T, N]`: values of the observations.
-    pub values: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `[N, features + choices]`: observations after the last step.
-    pub next_obs: T,
+    pub obs: T,      // [T, N, features + choices]: observations, in the environment's dtype
+    pub actions: T,  // i32[T, N, components]
+    pub logprobs: T, // f32[T, N]: log probabilities of the actions
+    pub values: T,   // f32[T, N]: values of the observations
+    pub rewards: T,  // f32[T, N]
+    pub dones: T,    // f32[T, N]: 1 where the step ended its episode
+    pub next_obs: T, // [N, features + choices]: observations after the last step
 }
 
 /// Result of a move of the learner and a move of the opponent.
@@ -434,18 +380,12 @@ pub fn compute_gae(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[B, features + choices]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[B, components]`: actions.
-    pub actions: T,
-    /// `f32[B]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[B]`: advantages.
-    pub advantages: T,
-    /// `f32[B]`: returns.
-    pub returns: T,
-    /// `f32[B]`: values by the critic that acted.
-    pub values: T,
+    pub obs: T,        // [B, features + choices]: observations, in the environment's dtype
+    pub actions: T,    // i32[B, components]
+    pub logprobs: T,   // f32[B]: log probabilities under the policy that acted
+    pub advantages: T, // f32[B]
+    pub returns: T,    // f32[B]
+    pub values: T,     // f32[B]: values by the critic that acted
 }
 
 /// Returns the samples of a rollout and the explained variance of its values,
@@ -469,20 +409,14 @@ pub fn make_samples(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss.
     pub loss: T,
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
+    pub entropy: T, // mean entropy of the policy
     /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
     pub old_approx_kl: T,
-    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
-    pub approx_kl: T,
-    /// Fraction of ratios that differ from 1 by more than the clip range.
-    pub clipfrac: T,
+    pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
+    pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
 }
 
 /// Computes PPO's loss over a minibatch, and its metrics.
@@ -573,10 +507,8 @@ pub fn run_epochs(
 /// Metrics of an update; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct UpdateMetrics<T> {
-    /// Metrics of the last gradient step.
-    pub last: Metrics<T>,
-    /// Explained variance of the values before the update.
-    pub explained_variance: T,
+    pub last: Metrics<T>,      // metrics of the last gradient step
+    pub explained_variance: T, // explained variance of the values before the update
 }
 
 /// Runs the whole update on a rollout.
@@ -597,13 +529,10 @@ pub fn update(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
     /// Past snapshots of the agent, `[num_opponents, ..]`; `None` with `--num-opponents 0`.
     pub snapshots: Option<Agent<T>>,
-    /// `i32[]`: number of updates so far.
-    pub num_updates: T,
-    /// State of the environments.
+    pub num_updates: T, // i32[]: number of updates so far
     pub env_state: EnvState<T>,
 }
 
@@ -645,17 +574,11 @@ fn train_iteration(
     (state, (episodes, metrics, scores))
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::masked(args, 2, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
         let train_state = init_train_state(agent_key, &sizes);
         let (handle, first) = envs.reset(handle);
@@ -663,41 +586,30 @@ pub fn train(args: &Args) -> Result<Summary> {
         let episodic_length = zeros([args.num_envs], DType::I32);
         let env_state = EnvState { handle, obs: first.obs, episodic_length, key };
         RunnerState { train_state, snapshots, num_updates: constant(0i32), env_state }
-    })
-    .with_mode(args.run.mode)
-    .named("ppo_self_play_init");
-    let iteration = jit(|(state, rate)| train_iteration(&envs, state, rate, args))
-        .with_mode(args.run.mode)
-        .named("ppo_self_play_iteration")
-        .check_nans(args.run.check_nans);
+    });
+    let iteration =
+        trainer.jit("iteration", |(state, rate)| train_iteration(&envs, state, rate, args));
     let (eval_pool, _) = pools::masked(args, 2, EVAL_ENVS, args.run.eval_seed())?;
     let (mut eval_handle, eval_envs) = eval_pool.xla()?;
-    let play_random = jit(|(handle, agent, key)| play_random(&eval_envs, handle, &agent, key))
-        .with_mode(args.run.mode)
-        .named("ppo_self_play_random");
+    let play_random =
+        trainer.jit("random", |(handle, agent, key)| play_random(&eval_envs, handle, &agent, key));
 
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let iteration_index = trainer.global_step() / args.batch_size() as u64;
-        let mut learning_rate = args.learning_rate;
-        if args.anneal_lr {
-            learning_rate *= 1.0 - iteration_index as f64 / args.num_iterations() as f64;
-        }
-        let (next_state, (episodes, metrics, scores)) =
-            iteration.call((state, Array::from(learning_rate as f32)))?;
+        let iterations = trainer.iteration() + 1;
+        let learning_rate = trainer.learning_rate(args.learning_rate, args.anneal_lr);
+        let (next_state, (episodes, metrics, scores)) = iteration.call((state, learning_rate))?;
         state = next_state;
         trainer.record(&episodes.to_vec()?, Some(&metrics))?;
-        trainer.log(&[("charts/learning_rate", learning_rate)])?;
         if let Some(rate) = scores.present.win_rate()? {
             trainer.log(&[("charts/win_rate_present", rate)])?;
         }
         if let Some(rate) = scores.past.win_rate()? {
             trainer.log(&[("charts/win_rate_past", rate)])?;
         }
-        if args.eval_frequency > 0 && (iteration_index + 1).is_multiple_of(args.eval_frequency) {
-            let key = Key::new(args.run.seed.wrapping_add(iteration_index));
+        if args.eval_frequency > 0 && iterations.is_multiple_of(args.eval_frequency) {
+            let key = Key::new(args.run.seed.wrapping_add(iterations - 1));
             let agent = state.train_state.agent.clone();
             let (handle, outcomes) = play_random.call((eval_handle, agent, key))?;
             eval_handle = handle;
@@ -707,9 +619,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         }
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s =
-        init.stats().seconds() + iteration.stats().seconds() + play_random.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 // ----------------------------------------------------------------------------------- evaluation

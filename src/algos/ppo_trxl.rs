@@ -6,32 +6,16 @@
 mod reconstruction;
 mod transformer;
 
-use clap::Parser;
-use serde::Serialize;
-
 use crate::distributions::{Categorical, MultiCategorical};
 use crate::envs::own::MiniGridOptions;
-use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, Space, XlaPool};
-use crate::error::Result;
-use crate::jit;
+use crate::envs::{AtariOptions, EnvPool, ObsKind, Space};
 use crate::nn::init::{orthogonal, torch_default};
 use crate::nn::{Dense, Encoder};
-use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::permutation;
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, ensure, not_negative, positive, unit};
-use crate::rl::saved::load_model;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    explained_variance, gather_minibatch, merge_time_and_env, pools,
-};
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{
-    IndexMode, arange, concatenate, constant, ones_like, stack, where_, zeros, zeros_like,
-};
+use crate::rl::flags::{batches, ensure};
+use crate::rl::prelude::*;
+use crate::trace::ops::{IndexMode, arange, concatenate, ones_like};
 use crate::trace::{DType, Shape};
-use crate::tree::Tree;
-use crate::{Array, Key, Tensor, value_and_grad};
 
 pub use reconstruction::TransposedCnn;
 pub use transformer::{
@@ -42,14 +26,9 @@ use transformer::{append_memory, env_window};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// PPO with a transformer as episodic memory
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PPO with a transformer as episodic memory", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "ppo_trxl")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -88,13 +67,13 @@ pub struct Args {
     #[arg(long, default_value_t = 3)]
     pub update_epochs: usize,
     /// Normalize advantages over each minibatch
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.1)]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub clip_vloss: bool,
     /// The initial coefficient of the entropy
     #[arg(long, default_value_t = 1e-4)]
@@ -112,7 +91,7 @@ pub struct Args {
     #[arg(long)]
     pub target_kl: Option<f64>,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 
     /// The number of transformer layers
@@ -142,7 +121,6 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
         let (heads, dim) = (self.trxl_num_heads, self.trxl_dim);
         ensure(
@@ -150,19 +128,7 @@ impl Args {
             "trxl-dim",
             dim,
             &format!("even, and a multiple of --trxl-num-heads {heads}"),
-        )?;
-        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
-        not_negative(&[
-            ("init-lr", self.init_lr),
-            ("final-lr", self.final_lr),
-            ("clip-coef", self.clip_coef),
-            ("init-ent-coef", self.init_ent_coef),
-            ("final-ent-coef", self.final_ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-            ("target-kl", self.target_kl.unwrap_or(0.0)),
-            ("reconstruction-coef", self.reconstruction_coef),
-        ])
+        )
     }
 
     /// Returns the learning rate and the entropy coefficient at a timestep.
@@ -186,14 +152,10 @@ const MAX_EPISODE_STEPS: usize = 1024;
 /// Sizes of observations, actions and episodes.
 #[derive(Debug, Clone)]
 pub struct TrxlSizes {
-    /// Kind of observation.
     pub obs_kind: ObsKind,
-    /// Shape of an observation.
     pub shape: Shape,
-    /// Number of choices of each component of an action.
-    pub nvec: Vec<usize>,
-    /// Maximum number of steps of an episode.
-    pub max_episode_steps: usize,
+    pub nvec: Vec<usize>, // number of choices of each component of an action
+    pub max_episode_steps: usize, // maximum number of steps of an episode
 }
 
 // -------------------------------------------------------------------------------------- network
@@ -207,35 +169,23 @@ fn layer_init(key: Key<Tensor>, inputs: usize, outputs: usize, std: f64) -> Dens
 /// of the action, and a value head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Convolutions of images and boards; none for vectors.
-    pub convs: Encoder<T>,
-    /// Layer from features or vectors to the units of the transformer.
-    pub encoder: Dense<T>,
-    /// Episodic memory.
-    pub transformer: Transformer<T>,
-    /// Hidden layer after the transformer.
-    pub hidden_post_trxl: Dense<T>,
-    /// Layers from hidden units to action logits.
-    pub actor_branches: Vec<Dense<T>>,
-    /// Layer from hidden units to values.
-    pub critic: Dense<T>,
-    /// Decoder, with `--reconstruction-coef`.
-    pub transposed_cnn: Option<TransposedCnn<T>>,
-    /// Length of the memory window.
-    pub memory_length: usize,
+    pub convs: Encoder<T>, // convolutions of images and boards; none for vectors
+    pub encoder: Dense<T>, // layer from features or vectors to the units of the transformer
+    pub transformer: Transformer<T>, // episodic memory
+    pub hidden_post_trxl: Dense<T>, // hidden layer after the transformer
+    pub actor_branches: Vec<Dense<T>>, // layers from hidden units to action logits
+    pub critic: Dense<T>,  // layer from hidden units to values
+    pub transposed_cnn: Option<TransposedCnn<T>>, // decoder, with `--reconstruction-coef`
+    pub memory_length: usize, // length of the memory window
 }
 
 /// Outputs of the network for B observations.
 #[derive(Debug, Clone)]
 pub struct AgentOutput {
-    /// Policy.
     pub policy: MultiCategorical<Tensor>,
-    /// `f32[B]`: values.
-    pub value: Tensor,
-    /// `f32[B, layers, dim]`: new memories.
-    pub memory: Tensor,
-    /// `f32[B, dim]`: hidden units.
-    pub hidden: Tensor,
+    pub value: Tensor,  // f32[B]: values
+    pub memory: Tensor, // f32[B, layers, dim]: new memories
+    pub hidden: Tensor, // f32[B, dim]: hidden units
 }
 
 impl Agent<Tensor> {
@@ -277,9 +227,7 @@ impl Agent<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
-    /// AdamW's state.
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
@@ -294,39 +242,26 @@ fn init_train_state(key: Key<Tensor>, sizes: &TrxlSizes, args: &Args) -> TrainSt
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `[N, ..]`: last observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[N]`: steps of the episodes before `obs`.
-    pub episode_steps: T,
-    /// `f32[N, W, layers, dim]`: memories of the last W steps, oldest first.
-    pub memory: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // [N, ..]: last observations, in the environment's dtype
+    pub episode_steps: T,  // i32[N]: steps of the episodes before `obs`
+    pub memory: T,         // f32[N, W, layers, dim]: memories of the last W steps, oldest first
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `[T, N, ..]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[T, N]`: steps of the episodes before the observations.
-    pub episode_steps: T,
-    /// `i32[T, N, components]`: actions.
-    pub actions: T,
-    /// `f32[T, N, components]`: log probabilities of the actions.
-    pub logprobs: T,
-    /// `f32[T, N]`: values of the observations.
-    pub values: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
+    pub obs: T,           // [T, N, ..]: observations, in the environment's dtype
+    pub episode_steps: T, // i32[T, N]: steps of the episodes before the observations
+    pub actions: T,       // i32[T, N, components]
+    pub logprobs: T,      // f32[T, N, components]: log probabilities of the actions
+    pub values: T,        // f32[T, N]: values of the observations
+    pub rewards: T,       // f32[T, N]
+    pub dones: T,         // f32[T, N]: 1 where the step ended its episode
     /// `f32[N, W + T, layers, dim]`: memories of the last W steps before the rollout and of its steps.
     pub stored_memories: T,
-    /// `f32[N]`: values of the observations after the last step.
-    pub next_value: T,
+    pub next_value: T, // f32[N]: values of the observations after the last step
 }
 
 /// Steps all environments once with sampled actions. Returns the observations, episode steps, actions,
@@ -416,20 +351,13 @@ pub fn compute_gae(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[B, ..]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `i32[B, components]`: actions.
-    pub actions: T,
-    /// `f32[B, components]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[B]`: advantages.
-    pub advantages: T,
-    /// `f32[B]`: returns.
-    pub returns: T,
-    /// `f32[B]`: values by the critic that acted.
-    pub values: T,
-    /// `i32[B]`: steps of the episodes before the observations.
-    pub episode_steps: T,
+    pub obs: T,           // [B, ..]: observations, in the environment's dtype
+    pub actions: T,       // i32[B, components]
+    pub logprobs: T,      // f32[B, components]: log probabilities under the policy that acted
+    pub advantages: T,    // f32[B]
+    pub returns: T,       // f32[B]
+    pub values: T,        // f32[B]: values by the critic that acted
+    pub episode_steps: T, // i32[B]: steps of the episodes before the observations
     /// `i32[B]`: rows of the stored memories at which the last W steps before the sample begin.
     pub memory_starts: T,
 }
@@ -437,10 +365,8 @@ pub struct Samples<T> {
 /// Training data of an update.
 #[derive(Debug, Clone, Tree)]
 pub struct UpdateData<T> {
-    /// Samples.
     pub samples: Samples<T>,
-    /// `f32[N (W + T), layers, dim]`: memories of all environments.
-    pub stored_memories: T,
+    pub stored_memories: T, // f32[N (W + T), layers, dim]: memories of all environments
     /// `i32[update_epochs * num_minibatches, minibatch_size]`: samples of all minibatches.
     pub indices: T,
 }
@@ -474,22 +400,15 @@ pub fn make_samples(rollout: Rollout<Tensor>, args: &Args) -> (Samples<Tensor>, 
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss.
     pub loss: T,
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
-    /// Reconstruction loss; 0 if disabled.
-    pub reconstruction_loss: T,
+    pub entropy: T,             // mean entropy of the policy
+    pub reconstruction_loss: T, // reconstruction loss; 0 if disabled
     /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
     pub old_approx_kl: T,
-    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
-    pub approx_kl: T,
-    /// Fraction of ratios that differ from 1 by more than the clip range.
-    pub clipfrac: T,
+    pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
+    pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
 }
 
 /// Computes PPO's loss over a minibatch, and its metrics.
@@ -574,14 +493,10 @@ fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
 /// Arguments of a gradient step besides the train state.
 #[derive(Debug, Clone, Tree)]
 pub struct Minibatch<T> {
-    /// Data of the update.
     pub data: UpdateData<T>,
-    /// `i32[]`: index of this minibatch.
-    pub index: T,
-    /// `f32[]`: learning rate.
-    pub learning_rate: T,
-    /// `f32[]`: entropy coefficient.
-    pub ent_coef: T,
+    pub index: T,         // i32[]: index of this minibatch
+    pub learning_rate: T, // f32[]
+    pub ent_coef: T,      // f32[]: entropy coefficient
 }
 
 /// Results of a gradient step.
@@ -641,10 +556,8 @@ fn run_epochs(
 /// Metrics of an update; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct UpdateMetrics<T> {
-    /// Metrics of the last gradient step.
-    pub last: Metrics<T>,
-    /// Explained variance of the values before the update.
-    pub explained_variance: T,
+    pub last: Metrics<T>,      // metrics of the last gradient step
+    pub explained_variance: T, // explained variance of the values before the update
 }
 
 // ------------------------------------------------------------------------------------- training
@@ -652,9 +565,7 @@ pub struct UpdateMetrics<T> {
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -704,20 +615,14 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, TrxlSi
     Ok((pool, TrxlSizes { obs_kind, shape, nvec, max_episode_steps }))
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
         let train_state = init_train_state(agent_key, &sizes, args);
         let (handle, first) = envs.reset(handle);
@@ -727,19 +632,12 @@ pub fn train(args: &Args) -> Result<Summary> {
         let episode_steps = zeros([args.num_envs], DType::I32);
         let env_state = EnvState { handle, obs: first.obs, episode_steps, memory, key };
         RunnerState { train_state, env_state }
-    })
-    .with_mode(args.run.mode)
-    .named("ppo_trxl_init");
-    let collect = jit(|(agent, env_state)| collect_samples(&envs, &agent, env_state, args))
-        .with_mode(args.run.mode)
-        .named("ppo_trxl_rollout")
-        .check_nans(args.run.check_nans);
-    let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, args))
-        .with_mode(args.run.mode)
-        .named("ppo_trxl_step")
-        .check_nans(args.run.check_nans);
+    });
+    let collect = trainer
+        .jit("rollout", |(agent, env_state)| collect_samples(&envs, &agent, env_state, args));
+    let step = trainer
+        .jit("step", |(train_state, minibatch)| minibatch_step(train_state, minibatch, args));
 
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
@@ -766,8 +664,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         ])?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + collect.stats().seconds() + step.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the most likely action, the logits and the next state,

@@ -4,37 +4,17 @@
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/pqn.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
-use crate::jit;
 use crate::nn::{Dense, LayerNorm, init::orthogonal};
-use crate::optim::{AdamState, RAdam, clip_grad_norm};
+use crate::optim::RAdam;
 use crate::random::{permutation, randint, uniform};
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, counted_in_i32, not_negative, positive, unit};
-use crate::rl::saved::load_model;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    gather_minibatch, merge_time_and_env, pools, q_at_action,
-};
-use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{constant, stack, where_};
-use crate::tree::{self, Tree};
-use crate::{DType, Key, Tensor, value_and_grad};
+use crate::rl::flags::{batches, counted_in_i32};
+use crate::rl::prelude::*;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// PQN for discrete actions and vector observations
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "PQN for discrete actions and vector observations", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "pqn")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -61,7 +41,7 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -82,7 +62,7 @@ pub struct Args {
     #[arg(long, default_value_t = 0.65)]
     pub q_lambda: f64,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -98,20 +78,8 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        counted_in_i32(self.total_timesteps)?;
-        unit(&[
-            ("gamma", self.gamma),
-            ("q-lambda", self.q_lambda),
-            ("start-e", self.start_e),
-            ("end-e", self.end_e),
-            ("exploration-fraction", self.exploration_fraction),
-        ])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("max-grad-norm", self.max_grad_norm),
-        ])
+        counted_in_i32(self.total_timesteps)
     }
 }
 
@@ -125,8 +93,7 @@ registered_algorithm!(Args, "pqn", VECTORS, Args::check, train, policy);
 pub struct QNetwork<T> {
     /// Hidden layers, each with the normalization of its output.
     pub hidden: Vec<(Dense<T>, LayerNorm<T>)>,
-    /// Layer from features to action values.
-    pub head: Dense<T>,
+    pub head: Dense<T>, // layer from features to action values
 }
 
 impl QNetwork<Tensor> {
@@ -157,9 +124,7 @@ impl QNetwork<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Network.
     pub q: QNetwork<T>,
-    /// RAdam's state.
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
@@ -193,31 +158,21 @@ pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Te
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `f32[N, obs_size]`: last observations.
-    pub obs: T,
-    /// `i32[]`: number of timesteps of all environments so far.
-    pub global_step: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // f32[N, obs_size]: last observations
+    pub global_step: T,    // i32[]: number of timesteps of all environments so far
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `f32[T, N, obs_size]`: observations.
-    pub obs: T,
-    /// `i32[T, N]`: actions.
-    pub actions: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `f32[T, N]`: maximum action values of the observations.
-    pub values: T,
-    /// `f32[N, obs_size]`: observations after the last step.
-    pub next_obs: T,
+    pub obs: T,      // f32[T, N, obs_size]
+    pub actions: T,  // i32[T, N]
+    pub rewards: T,  // f32[T, N]
+    pub dones: T,    // f32[T, N]: 1 where the step ended its episode
+    pub values: T,   // f32[T, N]: maximum action values of the observations
+    pub next_obs: T, // f32[N, obs_size]: observations after the last step
 }
 
 /// Steps all environments once with epsilon-greedy actions. Returns the observations, actions,
@@ -289,12 +244,9 @@ pub fn compute_q_lambda(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `f32[B, obs_size]`: observations.
-    pub obs: T,
-    /// `i32[B]`: actions.
-    pub actions: T,
-    /// `f32[B]`: Q(lambda) returns.
-    pub returns: T,
+    pub obs: T,     // f32[B, obs_size]
+    pub actions: T, // i32[B]
+    pub returns: T, // f32[B]: Q(lambda) returns
 }
 
 /// Returns the samples of a rollout.
@@ -315,10 +267,8 @@ pub fn make_samples(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Mean squared error to the returns.
-    pub td_loss: T,
-    /// Mean value of the actions taken.
-    pub q_values: T,
+    pub td_loss: T,  // mean squared error to the returns
+    pub q_values: T, // mean value of the actions taken
 }
 
 /// Computes the mean squared error to the returns, and its metrics.
@@ -375,9 +325,7 @@ pub fn run_epochs(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -407,35 +355,23 @@ fn train_iteration(
     (RunnerState { train_state, env_state }, episodes, metrics)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::discrete(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
         let train_state = init_train_state(network_key, sizes.obs_size(), sizes.num_actions);
         let (handle, first) = envs.reset(handle);
         let (obs, global_step) = (first.obs.to(DType::F32), constant(0i32));
         let env_state = EnvState { handle, obs, global_step, key };
         RunnerState { train_state, env_state }
-    })
-    .with_mode(args.run.mode)
-    .named("pqn_init");
-    let iteration = jit(|state| train_iteration(&envs, state, args))
-        .with_mode(args.run.mode)
-        .named("pqn_iteration")
-        .check_nans(args.run.check_nans);
+    });
+    let iteration = trainer.jit("iteration", |state| train_iteration(&envs, state, args));
 
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
@@ -444,8 +380,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.record(&episodes.to_vec()?, Some(&metrics))?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + iteration.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the best action and the action values. Evaluations are

@@ -4,41 +4,18 @@
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/pqn_atari_envpool.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
-use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, XlaPool};
-use crate::error::Result;
-use crate::jit;
+use crate::envs::{AtariOptions, EnvPool, ObsKind};
 use crate::nn::{Conv2d, Dense, Encoder, LayerNorm, init::orthogonal};
-use crate::optim::{AdamState, RAdam, clip_grad_norm};
+use crate::optim::RAdam;
 use crate::random::{permutation, randint, uniform};
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, counted_in_i32, not_negative, positive, unit};
-use crate::rl::saved::load_model;
-use crate::rl::spaces::Sizes;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    gather_minibatch, merge_time_and_env, pools, q_at_action,
-};
-use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{constant, stack, where_};
-use crate::tree::{self, Tree};
-use crate::{DType, Key, Tensor, value_and_grad};
+use crate::rl::flags::{batches, counted_in_i32};
+use crate::rl::prelude::*;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// PQN on Atari games, with rollouts in the environment pool
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(
-    about = "PQN on Atari games, with rollouts in the environment pool",
-    args_override_self = true
-)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "pqn_atari_envpool")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -65,7 +42,7 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -86,7 +63,7 @@ pub struct Args {
     #[arg(long, default_value_t = 0.65)]
     pub q_lambda: f64,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -102,20 +79,8 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        counted_in_i32(self.total_timesteps)?;
-        unit(&[
-            ("gamma", self.gamma),
-            ("q-lambda", self.q_lambda),
-            ("start-e", self.start_e),
-            ("end-e", self.end_e),
-            ("exploration-fraction", self.exploration_fraction),
-        ])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("max-grad-norm", self.max_grad_norm),
-        ])
+        counted_in_i32(self.total_timesteps)
     }
 }
 
@@ -129,11 +94,8 @@ registered_algorithm!(Args, "pqn_atari_envpool", IMAGES, Args::check, train, pol
 pub struct QNetwork<T> {
     /// Convolutions, each with the normalization of its whole output.
     pub convs: Vec<(Conv2d<T>, LayerNorm<T>)>,
-    /// Hidden layer with the normalization of its output.
-    pub hidden: (Dense<T>, LayerNorm<T>),
-    /// Layer from features to action values.
-    pub head: Dense<T>,
-    /// Kind of observation.
+    pub hidden: (Dense<T>, LayerNorm<T>), // hidden layer with the normalization of its output
+    pub head: Dense<T>,                   // layer from features to action values
     pub obs_kind: ObsKind,
 }
 
@@ -172,9 +134,7 @@ impl QNetwork<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Network.
     pub q: QNetwork<T>,
-    /// RAdam's state.
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
@@ -208,31 +168,21 @@ pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Te
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `[N, ..]`: last observations, images in the environment's dtype.
-    pub obs: T,
-    /// `i32[]`: number of timesteps of all environments so far.
-    pub global_step: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // [N, ..]: last observations, images in the environment's dtype
+    pub global_step: T,    // i32[]: number of timesteps of all environments so far
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `[T, N, ..]`: observations.
-    pub obs: T,
-    /// `i32[T, N]`: actions.
-    pub actions: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `f32[T, N]`: maximum action values of the observations.
-    pub values: T,
-    /// `[N, ..]`: observations after the last step.
-    pub next_obs: T,
+    pub obs: T,      // [T, N, ..]
+    pub actions: T,  // i32[T, N]
+    pub rewards: T,  // f32[T, N]
+    pub dones: T,    // f32[T, N]: 1 where the step ended its episode
+    pub values: T,   // f32[T, N]: maximum action values of the observations
+    pub next_obs: T, // [N, ..]: observations after the last step
 }
 
 /// Steps all environments once with epsilon-greedy actions. Returns the observations, actions,
@@ -304,12 +254,9 @@ pub fn compute_q_lambda(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `[B, ..]`: observations.
-    pub obs: T,
-    /// `i32[B]`: actions.
-    pub actions: T,
-    /// `f32[B]`: Q(lambda) returns.
-    pub returns: T,
+    pub obs: T,     // [B, ..]
+    pub actions: T, // i32[B]
+    pub returns: T, // f32[B]: Q(lambda) returns
 }
 
 /// Returns the samples of a rollout.
@@ -330,10 +277,8 @@ pub fn make_samples(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Mean squared error to the returns.
-    pub td_loss: T,
-    /// Mean value of the actions taken.
-    pub q_values: T,
+    pub td_loss: T,  // mean squared error to the returns
+    pub q_values: T, // mean value of the actions taken
 }
 
 /// Computes the mean squared error to the returns, and its metrics.
@@ -390,9 +335,7 @@ pub fn run_epochs(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -429,35 +372,23 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)
     pools::with_atari(args, atari, num_envs, seed)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
         let train_state = init_train_state(network_key, &sizes);
         let (handle, first) = envs.reset(handle);
         let (obs, global_step) = (first.obs, constant(0i32));
         let env_state = EnvState { handle, obs, global_step, key };
         RunnerState { train_state, env_state }
-    })
-    .with_mode(args.run.mode)
-    .named("pqn_atari_init");
-    let iteration = jit(|state| train_iteration(&envs, state, args))
-        .with_mode(args.run.mode)
-        .named("pqn_atari_iteration")
-        .check_nans(args.run.check_nans);
+    });
+    let iteration = trainer.jit("iteration", |state| train_iteration(&envs, state, args));
 
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
@@ -468,8 +399,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.log(&[("charts/avg_episodic_return", mean_return)])?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + iteration.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the best action and the action values. Evaluations are

@@ -4,40 +4,19 @@
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/pqn_atari_envpool_lstm.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
-use crate::envs::{AtariOptions, EnvPool, Handle, ObsKind, XlaPool};
-use crate::error::Result;
-use crate::jit;
+use crate::envs::{AtariOptions, EnvPool, ObsKind};
 use crate::nn::{Conv2d, Dense, Encoder, LayerNorm, LstmCell, init::orthogonal, reset_carry};
-use crate::optim::{AdamState, RAdam, clip_grad_norm};
+use crate::optim::RAdam;
 use crate::random::{permutation, randint, uniform};
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{
-    batches, counted_in_i32, minibatches_of_envs, not_negative, positive, unit,
-};
-use crate::rl::saved::load_model;
-use crate::rl::spaces::Sizes;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    merge_time_and_env, pools, q_at_action,
-};
-use crate::trace::control::{ScanOptions, scan, scan_with};
-use crate::trace::ops::{IndexMode, constant, ones, stack, where_, zeros, zeros_like};
-use crate::tree::{self, Tree};
-use crate::{DType, Key, Tensor, value_and_grad};
+use crate::rl::flags::{batches, counted_in_i32, minibatches_of_envs};
+use crate::rl::prelude::*;
+use crate::trace::ops::IndexMode;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// Recurrent PQN (LSTM) for Atari, boards and vectors
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "Recurrent PQN (LSTM) for Atari, boards and vectors", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "pqn_atari_envpool_lstm")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -64,7 +43,7 @@ pub struct Args {
     #[arg(long, default_value_t = 4)]
     pub update_epochs: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -85,7 +64,7 @@ pub struct Args {
     #[arg(long, default_value_t = 0.65)]
     pub q_lambda: f64,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -101,21 +80,9 @@ impl Args {
     }
 
     fn check(&self) -> Result<()> {
-        positive(&[("update-epochs", self.update_epochs)])?;
         batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
         counted_in_i32(self.total_timesteps)?;
-        minibatches_of_envs(self.num_envs, self.num_minibatches)?;
-        unit(&[
-            ("gamma", self.gamma),
-            ("q-lambda", self.q_lambda),
-            ("start-e", self.start_e),
-            ("end-e", self.end_e),
-            ("exploration-fraction", self.exploration_fraction),
-        ])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("max-grad-norm", self.max_grad_norm),
-        ])
+        minibatches_of_envs(self.num_envs, self.num_minibatches)
     }
 }
 
@@ -133,16 +100,12 @@ const LSTM_SIZE: usize = 128;
 pub struct QNetwork<T> {
     /// Convolutions, each with the normalization of its whole output.
     pub convs: Vec<(Conv2d<T>, LayerNorm<T>)>,
-    /// Hidden layer with the normalization of its output.
-    pub hidden: (Dense<T>, LayerNorm<T>),
-    /// LSTM cell from features to 128 units.
-    pub lstm: LstmCell<T>,
+    pub hidden: (Dense<T>, LayerNorm<T>), // hidden layer with the normalization of its output
+    pub lstm: LstmCell<T>,                // LSTM cell from features to 128 units
     /// Second bias of the gates, PyTorch's `bias_hh`: with RAdam, two biases change twice as fast as
     /// one.
     pub recurrent_bias: T,
-    /// Layer from hidden units to action values.
-    pub head: Dense<T>,
-    /// Kind of observation.
+    pub head: Dense<T>, // layer from hidden units to action values
     pub obs_kind: ObsKind,
 }
 
@@ -229,9 +192,7 @@ impl QNetwork<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Network.
     pub q: QNetwork<T>,
-    /// RAdam's state.
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
@@ -265,41 +226,26 @@ pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Te
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `[N, ..]`: last observations, in the environment's dtype.
-    pub obs: T,
-    /// `f32[N]`: 1 where `obs` is the first of an episode.
-    pub episode_start: T,
-    /// LSTM state before `obs`.
-    pub lstm_state: LstmState<T>,
-    /// `i32[]`: number of timesteps of all environments so far.
-    pub global_step: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // [N, ..]: last observations, in the environment's dtype
+    pub episode_start: T,  // f32[N]: 1 where `obs` is the first of an episode
+    pub lstm_state: LstmState<T>, // LSTM state before `obs`
+    pub global_step: T,    // i32[]: number of timesteps of all environments so far
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// LSTM state before the first step.
-    pub initial_lstm_state: LstmState<T>,
-    /// `[T, N, ..]`: observations.
-    pub obs: T,
-    /// `f32[T, N]`: 1 where the observation is the first of an episode.
-    pub episode_starts: T,
-    /// `i32[T, N]`: actions.
-    pub actions: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `f32[T, N]`: maximum action values of the observations.
-    pub values: T,
-    /// `[N, ..]`: observations after the last step.
-    pub next_obs: T,
-    /// LSTM state after the last step.
-    pub next_lstm_state: LstmState<T>,
+    pub initial_lstm_state: LstmState<T>, // LSTM state before the first step
+    pub obs: T,                           // [T, N, ..]
+    pub episode_starts: T, // f32[T, N]: 1 where the observation is the first of an episode
+    pub actions: T,        // i32[T, N]
+    pub rewards: T,        // f32[T, N]
+    pub dones: T,          // f32[T, N]: 1 where the step ended its episode
+    pub values: T,         // f32[T, N]: maximum action values of the observations
+    pub next_obs: T,       // [N, ..]: observations after the last step
+    pub next_lstm_state: LstmState<T>, // LSTM state after the last step
 }
 
 /// Steps all environments once with epsilon-greedy actions. Returns the observations, starts of
@@ -390,16 +336,11 @@ pub fn compute_q_lambda(
 /// Training samples made from a rollout: T steps of n environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// LSTM state before the first step, `f32[n, 128]` each.
-    pub initial_lstm_state: LstmState<T>,
-    /// `[T, n, ..]`: observations.
-    pub obs: T,
-    /// `f32[T, n]`: 1 where the observation is the first of an episode.
-    pub episode_starts: T,
-    /// `i32[T, n]`: actions.
-    pub actions: T,
-    /// `f32[T, n]`: Q(lambda) returns.
-    pub returns: T,
+    pub initial_lstm_state: LstmState<T>, // LSTM state before the first step, `f32[n, 128]` each
+    pub obs: T,                           // [T, n, ..]
+    pub episode_starts: T, // f32[T, n]: 1 where the observation is the first of an episode
+    pub actions: T,        // i32[T, n]
+    pub returns: T,        // f32[T, n]: Q(lambda) returns
 }
 
 /// Returns the samples of a rollout.
@@ -422,10 +363,8 @@ pub fn make_samples(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Mean squared error to the returns.
-    pub td_loss: T,
-    /// Mean value of the actions taken.
-    pub q_values: T,
+    pub td_loss: T,  // mean squared error to the returns
+    pub q_values: T, // mean value of the actions taken
 }
 
 /// Computes the mean squared error to the returns, and its metrics.
@@ -489,9 +428,7 @@ pub fn run_epochs(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -533,20 +470,14 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)
     pools::with_atari(args, atari, num_envs, seed)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
         let train_state = init_train_state(network_key, &sizes);
         let (handle, first) = envs.reset(handle);
@@ -555,15 +486,9 @@ pub fn train(args: &Args) -> Result<Summary> {
         let lstm_state = train_state.q.lstm.start(args.num_envs);
         let env_state = EnvState { handle, obs, episode_start, lstm_state, global_step, key };
         RunnerState { train_state, env_state }
-    })
-    .with_mode(args.run.mode)
-    .named("pqn_atari_lstm_init");
-    let iteration = jit(|state| train_iteration(&envs, state, args))
-        .with_mode(args.run.mode)
-        .named("pqn_atari_lstm_iteration")
-        .check_nans(args.run.check_nans);
+    });
+    let iteration = trainer.jit("iteration", |state| train_iteration(&envs, state, args));
 
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
@@ -574,8 +499,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.log(&[("charts/avg_episodic_return", mean_return)])?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + iteration.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the best action, the action values and the next state of the

@@ -5,46 +5,29 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 pub use crate::algos::dqn_atari::QNetwork as Teacher;
 use crate::algos::dqn_atari::TrainState as TeacherModel;
-use crate::envs::{Handle, ObsKind, XlaPool};
-use crate::error::{Error, Result};
+use crate::envs::ObsKind;
 use crate::nn::{Dense, ImageEncoder, init};
-use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
+use crate::optim::{incremental_update, periodic_update};
 use crate::random::{randint, uniform};
-use crate::rl::checkpoint::{self, Checkpoint};
-use crate::rl::flags::{
-    at_least_one_call, ensure, largest_divisor, not_negative, positive, unit, update_schedule,
-    within,
-};
+use crate::rl::checkpoint::{self};
+use crate::rl::flags::{at_least_one_call, ensure, largest_divisor, update_schedule, within};
 use crate::rl::frames::{
     FrameBuffer, FrameTransition, SampledBatch, min_buffer_size, newest_frame, stack_and_frame,
 };
-use crate::rl::saved::{SavedMetadata, load_model};
-use crate::rl::spaces::Sizes;
-use crate::rl::{
-    EpisodeStats, Evaluation, Policy, PolicyResults, Run, RunOptions, Summary, Trainer, interrupt,
-    pools, q_at_action,
-};
+use crate::rl::prelude::*;
+use crate::rl::saved::SavedMetadata;
+use crate::rl::{Evaluation, Run, interrupt};
 use crate::timeline;
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{constant, where_, zeros, zeros_like};
-use crate::tree::Tree;
-use crate::{Array, DType, Key, Tensor, jit, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// QDagger for Atari games and MinAtar
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "QDagger for Atari games and MinAtar", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "qdagger_dqn_atari")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -111,7 +94,7 @@ pub struct Args {
     pub temperature: f64,
     /// Start online learning at the first online step, as CleanRL does, instead of after
     /// --learning-starts
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub parity: bool,
 }
 
@@ -153,8 +136,6 @@ impl Args {
         let expected = format!("a divisor of {all}, the gradient steps between target updates");
         ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
         at_least_one_call(self.total_timesteps, self.steps_per_call())?;
-        let episodes = self.teacher_eval_episodes;
-        positive(&[("batch-size", self.batch_size), ("teacher-eval-episodes", episodes)])?;
         let least = min_buffer_size(train, self.num_envs);
         within("buffer-size", self.buffer_size, least, i32::MAX as usize)?;
         let steps = self.steps_per_call() as usize;
@@ -169,18 +150,7 @@ impl Args {
             "offline-steps",
             self.offline_steps,
             &format!("at least {updates}, the gradient steps of one call of the program"),
-        )?;
-        let temperature = self.temperature;
-        let valid = temperature.is_finite() && temperature > 0.0;
-        ensure(valid, "temperature", temperature, "a number above 0")?;
-        unit(&[
-            ("gamma", self.gamma),
-            ("tau", self.tau),
-            ("start-e", self.start_e),
-            ("end-e", self.end_e),
-            ("exploration-fraction", self.exploration_fraction),
-        ])?;
-        not_negative(&[("learning-rate", self.learning_rate)])
+        )
     }
 }
 
@@ -192,11 +162,8 @@ registered_algorithm!(Args, "qdagger_dqn_atari", FOUR_FRAMES_OR_BOARDS, Args::ch
 /// and 32 features and 256 units.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Residual convolutions and a hidden layer.
-    pub trunk: ImageEncoder<T>,
-    /// Layer from features to action values.
-    pub head: Dense<T>,
-    /// Kind of observation.
+    pub trunk: ImageEncoder<T>, // residual convolutions and a hidden layer
+    pub head: Dense<T>,         // layer from features to action values
     pub obs_kind: ObsKind,
 }
 
@@ -220,11 +187,8 @@ impl QNetwork<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Q-network.
     pub q: QNetwork<T>,
-    /// Target network.
     pub target: QNetwork<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
@@ -256,15 +220,10 @@ pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Te
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `[N, ..]`: last observations.
-    pub obs: T,
-    /// `i32[N]`: steps since the episode began, up to 255.
-    pub age: T,
-    /// `i32[]`: number of timesteps of all environments so far.
-    pub global_step: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // [N, ..]: last observations
+    pub age: T,            // i32[N]: steps since the episode began, up to 255
+    pub global_step: T,    // i32[]: number of timesteps of all environments so far
     pub key: Key<T>,
 }
 
@@ -300,14 +259,11 @@ fn env_step(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss: `td_loss + coefficient * distill_loss`.
-    pub loss: T,
-    /// Mean squared error to the TD targets.
-    pub td_loss: T,
+    pub loss: T,    // total loss: `td_loss + coefficient * distill_loss`
+    pub td_loss: T, // mean squared error to the TD targets
     /// Mean Kullback-Leibler divergence of the student's policy from the teacher's.
     pub distill_loss: T,
-    /// Mean value of the actions taken.
-    pub q_values: T,
+    pub q_values: T, // mean value of the actions taken
 }
 
 /// Computes `td_loss + coefficient * distill_loss`, and its metrics; `teacher_q_values` are
@@ -368,11 +324,8 @@ fn update_target(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// Replay buffer.
     pub replay_buffer: FrameBuffer<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -481,27 +434,24 @@ fn offline_key(args: &Args, stage: u64) -> Key<Array> {
 }
 
 /// Steps environments with the teacher for `teacher_steps` timesteps. Returns a buffer of its
-/// transitions and the compilation time in seconds.
+/// transitions.
 fn collect_teacher_transitions(
     teacher: &Teacher<Array>,
+    trainer: &mut Trainer<'_, Args>,
     args: &Args,
-) -> Result<(FrameBuffer<Array>, f64)> {
+) -> Result<FrameBuffer<Array>> {
     let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     // A smaller buffer keeps the last transitions.
     let capacity = args.buffer_size.min(args.teacher_steps);
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let init = trainer.jit("teacher_init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (stack, frame) = stack_and_frame(sizes.obs_kind, &sizes.shape);
         let replay_buffer = FrameBuffer::new(capacity, args.num_envs, stack, &frame);
         (replay_buffer, init_env_state(&envs, handle, key))
-    })
-    .with_mode(args.run.mode)
-    .named("qdagger_dqn_atari_teacher_init");
-    let collect = jit(|(teacher, state): (Teacher<Tensor>, _)| {
+    });
+    let collect = trainer.jit("teacher", |(teacher, state): (Teacher<Tensor>, _)| {
         collect_teacher_steps(&envs, &teacher, state, args)
-    })
-    .with_mode(args.run.mode)
-    .named("qdagger_dqn_atari_teacher");
+    });
 
     let mut state = init.call((handle, offline_key(args, 1)))?;
     for _ in 0..args.teacher_steps as u64 / args.steps_per_call() {
@@ -511,24 +461,24 @@ fn collect_teacher_transitions(
         let _span = timeline::span("teacher");
         state = collect.call((teacher.clone(), state))?;
     }
-    Ok((state.0, init.stats().seconds() + collect.stats().seconds()))
+    Ok(state.0)
 }
 
-/// Trains a student on the teacher's transitions. Returns it and the compilation time in seconds.
+/// Trains a student on the teacher's transitions.
 fn train_offline(
     teacher: &Teacher<Array>,
     mut train_state: TrainState<Array>,
-    run: &mut Run,
+    trainer: &mut Trainer<'_, Args>,
     args: &Args,
-) -> Result<(TrainState<Array>, f64)> {
-    let (replay_buffer, compile_s) = collect_teacher_transitions(teacher, args)?;
+) -> Result<TrainState<Array>> {
+    let replay_buffer = collect_teacher_transitions(teacher, trainer, args)?;
     type Inputs<T> = (TrainState<T>, Teacher<T>, FrameBuffer<T>, (Key<T>, T));
-    let learn = jit(|(train_state, teacher, replay_buffer, position): Inputs<Tensor>| {
-        offline_gradient_steps(train_state, &teacher, &replay_buffer, position, args)
-    })
-    .with_mode(args.run.mode)
-    .named("qdagger_dqn_atari_offline")
-    .check_nans(args.run.check_nans);
+    let learn = trainer.jit(
+        "offline",
+        |(train_state, teacher, replay_buffer, position): Inputs<Tensor>| {
+            offline_gradient_steps(train_state, &teacher, &replay_buffer, position, args)
+        },
+    );
 
     let updates = args.updates_per_call() as u64;
     let mut position = (offline_key(args, 2), Array::from(0i32));
@@ -541,16 +491,16 @@ fn train_offline(
         let (next_state, next_position, metrics) = learn.call(inputs)?;
         (train_state, position) = (next_state, next_position);
         let (first, end) = (call * updates, (call + 1) * updates);
-        log_offline(&metrics, first, run)?;
+        log_offline(&metrics, first, &mut trainer.run)?;
         if end / EVALUATION_INTERVAL != first / EVALUATION_INTERVAL {
             let mut evaluation = Evaluation::new(args.run.eval_episodes);
             let policy = policy_of(args, train_state.q.clone(), QNetwork::apply)?;
             policy.play("qdagger_dqn_atari_evaluate", args.run.mode, &mut evaluation)?;
             let tag = "charts/offline/avg_episodic_return";
-            run.events.scalar(tag, mean(&evaluation.returns), end)?;
+            trainer.run.events.scalar(tag, mean(&evaluation.returns), end)?;
         }
     }
-    Ok((train_state, compile_s + learn.stats().seconds()))
+    Ok(train_state)
 }
 
 /// Logs the losses of every 100th gradient step of a call that begins after `first` earlier ones.
@@ -642,68 +592,49 @@ fn init_env_state(envs: &XlaPool, handle: Handle<Tensor>, key: Key<Tensor>) -> E
 }
 
 /// Initializes the student. If the run is new, evaluates the teacher and trains the student offline.
-/// Returns the student, the key of online training, the progress and the compilation time in seconds.
+/// Returns the student, the key of online training and the progress.
 fn init_student(
     teacher: &Teacher<Array>,
     sizes: &Sizes,
-    run: &mut Run,
+    trainer: &mut Trainer<'_, Args>,
     args: &Args,
-) -> Result<(TrainState<Array>, Key<Array>, Progress, f64)> {
-    let init = jit(|key: Key<Tensor>| {
+) -> Result<(TrainState<Array>, Key<Array>, Progress)> {
+    let init = trainer.jit("student", |key: Key<Tensor>| {
         let (key, network_key) = key.split();
         (init_train_state(network_key, sizes, args), key)
-    })
-    .with_mode(args.run.mode)
-    .named("qdagger_dqn_atari_student");
+    });
     let (mut train_state, key) = init.call(Key::new(args.run.seed))?;
-    let (mut progress, mut compile_s) = (Progress::default(), init.stats().seconds());
+    let mut progress = Progress::default();
     if args.run.resume.is_none() {
         let mut evaluation = Evaluation::new(args.teacher_eval_episodes);
         let policy = policy_of(args, teacher.clone(), Teacher::apply)?;
         policy.play("qdagger_dqn_atari_teacher", args.run.mode, &mut evaluation)?;
         progress.teacher_return = mean(&evaluation.returns);
         let tag = "charts/teacher/avg_episodic_return";
-        run.events.scalar(tag, progress.teacher_return, 0)?;
-        let seconds;
-        (train_state, seconds) = train_offline(teacher, train_state, run, args)?;
-        compile_s += seconds;
+        trainer.run.events.scalar(tag, progress.teacher_return, 0)?;
+        train_state = train_offline(teacher, train_state, trainer, args)?;
     }
-    Ok((train_state, key, progress, compile_s))
+    Ok((train_state, key, progress))
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`] if settings are out of range, and errors from the environments,
-/// compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
     let teacher = load_teacher(args, &sizes)?;
     let mut trainer = Trainer::start(args, args.steps_per_call())?;
-    let (train_state, key, mut progress, mut compile_s) =
-        init_student(&teacher, &sizes, &mut trainer.run, args)?;
+    let (train_state, key, mut progress) = init_student(&teacher, &sizes, &mut trainer, args)?;
 
     let (handle, envs) = pool.xla()?;
     type InitInputs<T> = (TrainState<T>, Handle<T>, Key<T>);
-    let init = jit(|(train_state, handle, key): InitInputs<Tensor>| {
+    let init = trainer.jit("init", |(train_state, handle, key): InitInputs<Tensor>| {
         let (stack, frame) = stack_and_frame(sizes.obs_kind, &sizes.shape);
         RunnerState {
             train_state,
             replay_buffer: FrameBuffer::new(args.buffer_size, args.num_envs, stack, &frame),
             env_state: init_env_state(&envs, handle, key),
         }
-    })
-    .with_mode(args.run.mode)
-    .named("qdagger_dqn_atari_init");
-    let explore = jit(|inputs| train_iterations(&envs, inputs, false, args))
-        .with_mode(args.run.mode)
-        .named("qdagger_dqn_atari_explore");
-    let learn = jit(|inputs| train_iterations(&envs, inputs, true, args))
-        .with_mode(args.run.mode)
-        .named("qdagger_dqn_atari_learn")
-        .check_nans(args.run.check_nans);
+    });
+    let explore = trainer.jit("explore", |inputs| train_iterations(&envs, inputs, false, args));
+    let learn = trainer.jit("learn", |inputs| train_iterations(&envs, inputs, true, args));
 
     let state = init.call((train_state, handle, key))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
@@ -734,9 +665,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.extra_state = serde_json::json!(progress);
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let programs = [init.stats().seconds(), explore.stats().seconds(), learn.stats().seconds()];
-    compile_s += programs.iter().sum::<f64>();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a network with these action values, epsilon-greedy in evaluations with the

@@ -4,43 +4,25 @@
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/rainbow_atari.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
+use crate::interpret;
 use crate::nn::{Dense, Encoder, init};
-use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
+use crate::optim::{incremental_update, periodic_update};
 use crate::random::normal;
-use crate::rl::checkpoint::Checkpoint;
 use crate::rl::flags::{
-    at_least_one_call, ensure, largest_divisor, not_negative, positive, support, unit,
-    update_schedule, within,
+    at_least_one_call, ensure, largest_divisor, support, update_schedule, within,
 };
 use crate::rl::frames::{
     FrameTransition, SampledBatch, min_buffer_size, newest_frame, stack_and_frame,
 };
+use crate::rl::prelude::*;
 use crate::rl::prioritized::{PrioritizedBatch, PrioritizedFrameBuffer, PriorityOptions};
-use crate::rl::saved::load_model;
-use crate::rl::spaces::Sizes;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools, q_at_action,
-};
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{arange, constant, full, where_, zeros, zeros_like};
-use crate::tree::Tree;
-use crate::{Array, DType, Key, Tensor, interpret, jit, value_and_grad};
+use crate::trace::ops::{arange, full};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// Rainbow for Atari games and MinAtar
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "Rainbow for Atari games and MinAtar", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "rainbow_atari")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -104,7 +86,7 @@ pub struct Args {
     pub prioritized_replay_eps: f64,
     /// Sample independent noise for every weight, as CleanRL does, instead of the paper's
     /// factorized noise
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub parity: bool,
 }
 
@@ -151,22 +133,10 @@ impl Args {
         let expected = format!("a divisor of {all}, the gradient steps between target updates");
         ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
         at_least_one_call(self.total_timesteps, self.steps_per_call())?;
-        support(self.n_atoms, self.v_min, self.v_max)?;
-        positive(&[("batch-size", self.batch_size)])?;
-        within("n-step", self.n_step, 1, 64)?;
+        support(self.v_min, self.v_max)?;
         // The buffer also holds the `n_step` rewards that follow a step.
         let least = min_buffer_size(train, self.num_envs) + self.n_step * self.num_envs;
-        within("buffer-size", self.buffer_size, least, (1 << 30) - 1)?;
-        unit(&[
-            ("gamma", self.gamma),
-            ("tau", self.tau),
-            ("prioritized-replay-alpha", self.prioritized_replay_alpha),
-            ("prioritized-replay-beta", self.prioritized_replay_beta),
-        ])?;
-        let eps = self.prioritized_replay_eps;
-        let above = eps.is_finite() && eps > 0.0;
-        ensure(above, "prioritized-replay-eps", eps, "a number above 0")?;
-        not_negative(&[("learning-rate", self.learning_rate)])
+        within("buffer-size", self.buffer_size, least, (1 << 30) - 1)
     }
 }
 
@@ -177,10 +147,8 @@ registered_algorithm!(Args, "rainbow_atari", FOUR_FRAMES_OR_BOARDS, Args::check,
 /// Linear layer with noise (Fortunato et al. 2018): the weights are `mean + sigma * noise`.
 #[derive(Debug, Clone, Tree)]
 pub struct NoisyLinear<T> {
-    /// Means of the weights `[inputs, outputs]` and of the bias `[outputs]`.
-    pub mean: Dense<T>,
-    /// Standard deviations, of the same shapes.
-    pub sigma: Dense<T>,
+    pub mean: Dense<T>, // means of the weights `[inputs, outputs]` and of the bias `[outputs]`
+    pub sigma: Dense<T>, // standard deviations, of the same shapes
 }
 
 impl NoisyLinear<Tensor> {
@@ -226,21 +194,16 @@ impl NoisyLinear<Tensor> {
 /// advantage stream, each a hidden layer and an output layer.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Encoder of convolutions alone.
-    pub encoder: Encoder<T>,
-    /// Layers from features to logits of the state's return.
-    pub value: [NoisyLinear<T>; 2],
-    /// Layers from features to logits of each action's advantage.
-    pub advantage: [NoisyLinear<T>; 2],
+    pub encoder: Encoder<T>,            // encoder of convolutions alone
+    pub value: [NoisyLinear<T>; 2],     // layers from features to logits of the state's return
+    pub advantage: [NoisyLinear<T>; 2], // layers from features to logits of each action's advantage
 }
 
 /// Noise of the layers of both streams, or these layers with noise.
 #[derive(Debug, Clone, Tree)]
 pub struct Streams<T> {
-    /// Layers of the value stream.
-    pub value: [Dense<T>; 2],
-    /// Layers of the advantage stream.
-    pub advantage: [Dense<T>; 2],
+    pub value: [Dense<T>; 2],     // layers of the value stream
+    pub advantage: [Dense<T>; 2], // layers of the advantage stream
 }
 
 impl QNetwork<Tensor> {
@@ -308,11 +271,8 @@ impl QNetwork<Tensor> {
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Q-network.
     pub q: QNetwork<T>,
-    /// Target network.
     pub target: QNetwork<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, QNetwork<T>>,
 }
 
@@ -335,15 +295,10 @@ pub fn beta_schedule(global_step: Tensor, args: &Args) -> Tensor {
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `[N, ..]`: last observations.
-    pub obs: T,
-    /// `i32[N]`: steps since the episode began, up to 255.
-    pub age: T,
-    /// `i32[]`: number of timesteps of all environments so far.
-    pub global_step: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // [N, ..]: last observations
+    pub age: T,            // i32[N]: steps since the episode began, up to 255
+    pub global_step: T,    // i32[]: number of timesteps of all environments so far
     pub key: Key<T>,
 }
 
@@ -377,10 +332,8 @@ fn env_step(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Loss.
     pub td_loss: T,
-    /// Mean value of the actions taken.
-    pub q_values: T,
+    pub q_values: T, // mean value of the actions taken
 }
 
 /// Projects the distributions of `reward + discount * Z`, where Z has the probabilities
@@ -471,13 +424,9 @@ fn update_target(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// Noise of the network that acts.
-    pub noise: Streams<T>,
-    /// Replay buffer.
+    pub noise: Streams<T>, // noise of the network that acts
     pub replay_buffer: PrioritizedFrameBuffer<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -528,17 +477,11 @@ fn train_iterations(
     (state, episodes, metrics)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.steps_per_call())?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let [key, network_key, noise_key] = key.split_n();
         let (handle, first) = envs.reset(handle);
         let (age, global_step) = (zeros([args.num_envs], DType::I32), constant(0i32));
@@ -557,19 +500,11 @@ pub fn train(args: &Args) -> Result<Summary> {
             ),
             env_state: EnvState { handle, obs: first.obs, age, global_step, key },
         }
-    })
-    .with_mode(args.run.mode)
-    .named("rainbow_atari_init");
-    let explore = jit(|state| train_iterations(&envs, state, false, args))
-        .with_mode(args.run.mode)
-        .named("rainbow_atari_explore");
-    let learn = jit(|state| train_iterations(&envs, state, true, args))
-        .with_mode(args.run.mode)
-        .named("rainbow_atari_learn")
-        .check_nans(args.run.check_nans);
+    });
+    let explore = trainer.jit("explore", |state| train_iterations(&envs, state, false, args));
+    let learn = trainer.jit("learn", |state| train_iterations(&envs, state, true, args));
     let beta = interpret(|global_step: Tensor| beta_schedule(global_step, args));
 
-    let mut trainer = Trainer::start(args, args.steps_per_call())?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
@@ -588,8 +523,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         }
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the best action and the action values.

@@ -11,7 +11,6 @@ use strsim::levenshtein;
 use super::*;
 use crate::envs::{self, EnvSpec};
 use crate::error::{Error, Result};
-use crate::rl::ranges::ranged;
 use crate::rl::saved::SavedMetadata;
 use crate::rl::{Algorithm, EnvSupport, Evaluation, Policy, algorithm};
 
@@ -45,7 +44,7 @@ const fn entry<A: Algorithm>() -> Entry {
         name: A::NAME,
         envs: A::ENVS,
         about: || A::command().get_about().map(ToString::to_string).unwrap_or_default(),
-        command: || ranged(A::command()),
+        command: algorithm::ranged_command::<A>,
         check: |args| {
             let args = algorithm::parse::<A>(args);
             algorithm::check(&args.map_err(|error| Error::Config(error.to_string()))?)

@@ -3,42 +3,21 @@
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/rpo_continuous_action.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
 use crate::distributions::DiagNormal;
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
-use crate::jit;
 use crate::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
 };
 use crate::nn::{Activation, Mlp, init::orthogonal};
-use crate::optim::{Adam, AdamState, clip_grad_norm};
 use crate::random::{permutation, uniform};
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{batches, not_negative, positive, unit};
-use crate::rl::saved::load_model;
+use crate::rl::flags::batches;
+use crate::rl::prelude::*;
 use crate::rl::spaces::Bounds;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    explained_variance, gather_minibatch, merge_time_and_env, pools,
-};
-use crate::trace::control::{ScanOptions, scan, scan_with, while_loop};
-use crate::trace::ops::{constant, stack, zeros, zeros_like};
-use crate::tree::{self, Tree};
-use crate::{Array, DType, Key, Tensor, value_and_grad};
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// RPO for continuous actions
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "RPO for continuous actions", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "rpo_continuous_action")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -59,7 +38,7 @@ pub struct Args {
     #[arg(long, default_value_t = 2048)]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub anneal_lr: bool,
     /// The discount factor gamma
     #[arg(long, default_value_t = 0.99)]
@@ -74,13 +53,13 @@ pub struct Args {
     #[arg(long, default_value_t = 10)]
     pub update_epochs: usize,
     /// Normalize advantages over each minibatch
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
     #[arg(long, default_value_t = 0.2)]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
     #[arg(long, default_value_t = 0.0)]
@@ -98,7 +77,7 @@ pub struct Args {
     #[arg(long, default_value_t = 0.5)]
     pub rpo_alpha: f64,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub bootstrap_truncated: bool,
 }
 
@@ -108,24 +87,8 @@ impl Args {
         self.num_envs * self.num_steps
     }
 
-    /// Total number of updates; remaining timesteps are dropped, as in CleanRL.
-    fn num_iterations(&self) -> u64 {
-        self.total_timesteps / self.batch_size() as u64
-    }
-
     fn check(&self) -> Result<()> {
-        positive(&[("update-epochs", self.update_epochs)])?;
-        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)?;
-        unit(&[("gamma", self.gamma), ("gae-lambda", self.gae_lambda)])?;
-        not_negative(&[
-            ("learning-rate", self.learning_rate),
-            ("clip-coef", self.clip_coef),
-            ("ent-coef", self.ent_coef),
-            ("vf-coef", self.vf_coef),
-            ("max-grad-norm", self.max_grad_norm),
-            ("rpo-alpha", self.rpo_alpha),
-            ("target-kl", self.target_kl.unwrap_or(0.0)),
-        ])
+        batches(self.num_envs, self.num_steps, self.num_minibatches, self.total_timesteps)
     }
 }
 
@@ -136,12 +99,10 @@ registered_algorithm!(Args, "rpo_continuous_action", CONTINUOUS, Args::check, tr
 /// Actor and critic: two networks with two hidden layers of 64 units each.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Network from observations to action means.
-    pub actor: Mlp<T>,
+    pub actor: Mlp<T>, // network from observations to action means
     /// `f32[A]`: log standard deviations of the actions; independent of the observation.
     pub log_std: T,
-    /// Network from observations to values.
-    pub critic: Mlp<T>,
+    pub critic: Mlp<T>, // network from observations to values
 }
 
 /// Initializes two hidden layers, orthogonal with gain sqrt(2), and an output layer of the given
@@ -176,21 +137,16 @@ impl Agent<Tensor> {
 /// State that gradient steps change.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Parameters.
     pub agent: Agent<T>,
-    /// Adam's state.
     pub opt_state: AdamState<T, Agent<T>>,
 }
 
 /// Saved model: the train state and the running statistics.
 #[derive(Debug, Clone, Tree)]
 pub struct Model<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// Running statistics of the observations.
-    pub obs_stats: RunningMeanStd<T>,
-    /// Running statistics of the rewards.
-    pub reward_stats: NormalizeRewardState<T>,
+    pub obs_stats: RunningMeanStd<T>, // running statistics of the observations
+    pub reward_stats: NormalizeRewardState<T>, // running statistics of the rewards
 }
 
 /// Initializes an agent, its optimizer and the running statistics.
@@ -216,31 +172,21 @@ fn normalize_reward(args: &Args) -> NormalizeReward {
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `f32[N, obs_size]`: last observations, normalized.
-    pub obs: T,
-    /// Running statistics of the observations.
-    pub obs_stats: RunningMeanStd<T>,
-    /// Running statistics of the rewards.
-    pub reward_stats: NormalizeRewardState<T>,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // f32[N, obs_size]: last observations, normalized
+    pub obs_stats: RunningMeanStd<T>, // running statistics of the observations
+    pub reward_stats: NormalizeRewardState<T>, // running statistics of the rewards
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    /// `f32[T, N, obs_size]`: observations.
-    pub obs: T,
-    /// `f32[T, N, A]`: actions as sampled from the policy.
-    pub actions: T,
-    /// `f32[T, N]`: rewards.
-    pub rewards: T,
-    /// `f32[T, N]`: 1 where the step ended its episode.
-    pub dones: T,
-    /// `f32[N, obs_size]`: observations after the last step.
-    pub next_obs: T,
+    pub obs: T,      // f32[T, N, obs_size]
+    pub actions: T,  // f32[T, N, A]: actions as sampled from the policy
+    pub rewards: T,  // f32[T, N]
+    pub dones: T,    // f32[T, N]: 1 where the step ended its episode
+    pub next_obs: T, // f32[N, obs_size]: observations after the last step
 }
 
 /// Steps all environments once with sampled actions. Returns the observations, actions, rewards and
@@ -313,18 +259,12 @@ pub fn compute_gae(
 /// Training samples made from a rollout, B = T N.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    /// `f32[B, obs_size]`: observations.
-    pub obs: T,
-    /// `f32[B, A]`: actions.
-    pub actions: T,
-    /// `f32[B]`: log probabilities under the policy that acted.
-    pub logprobs: T,
-    /// `f32[B]`: advantages.
-    pub advantages: T,
-    /// `f32[B]`: returns.
-    pub returns: T,
-    /// `f32[B]`: values by the critic that acted.
-    pub values: T,
+    pub obs: T,        // f32[B, obs_size]
+    pub actions: T,    // f32[B, A]
+    pub logprobs: T,   // f32[B]: log probabilities under the policy that acted
+    pub advantages: T, // f32[B]
+    pub returns: T,    // f32[B]
+    pub values: T,     // f32[B]: values by the critic that acted
 }
 
 /// Returns the samples of a rollout, from its log probabilities and values `f32[T, N]`, and the
@@ -349,20 +289,14 @@ pub fn make_samples(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Total loss.
     pub loss: T,
-    /// Value loss.
     pub value_loss: T,
-    /// Policy loss.
     pub policy_loss: T,
-    /// Mean entropy of the policy.
-    pub entropy: T,
+    pub entropy: T, // mean entropy of the policy
     /// Estimate `mean(-log ratio)` of the KL divergence from the policy that acted.
     pub old_approx_kl: T,
-    /// Estimate `mean(ratio - 1 - log ratio)` of the KL divergence.
-    pub approx_kl: T,
-    /// Fraction of ratios that differ from 1 by more than the clip range.
-    pub clipfrac: T,
+    pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
+    pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
 }
 
 impl Metrics<Tensor> {
@@ -485,10 +419,8 @@ pub fn run_epochs(
 /// Metrics of an update; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct UpdateMetrics<T> {
-    /// Metrics of the last gradient step.
-    pub last: Metrics<T>,
-    /// Explained variance of the values before the update.
-    pub explained_variance: T,
+    pub last: Metrics<T>,      // metrics of the last gradient step
+    pub explained_variance: T, // explained variance of the values before the update
 }
 
 /// Runs the whole update on a rollout.
@@ -515,9 +447,7 @@ pub fn update(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -538,20 +468,14 @@ fn train_iteration(
     (RunnerState { train_state, env_state }, episodes, metrics)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, obs_size, bounds) = pools::continuous(args, args.num_envs, args.run.seed)?;
     let (handle, mut envs) = pool.xla()?;
     if args.bootstrap_truncated {
         envs = envs.with_final_obs()?;
     }
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
         let Model { train_state, obs_stats, reward_stats } =
             init_model(agent_key, obs_size, bounds.size(), args);
@@ -559,33 +483,21 @@ pub fn train(args: &Args) -> Result<Summary> {
         let (obs, obs_stats) = NORMALIZE_OBS.step(first.obs.to(DType::F32), obs_stats);
         let env_state = EnvState { handle, obs, obs_stats, reward_stats, key };
         RunnerState { train_state, env_state }
-    })
-    .with_mode(args.run.mode)
-    .named("rpo_continuous_action_init");
-    let iteration = jit(|(state, rate)| train_iteration(&envs, state, rate, &bounds, args))
-        .with_mode(args.run.mode)
-        .named("rpo_continuous_action_iteration")
-        .check_nans(args.run.check_nans);
+    });
+    let iteration = trainer
+        .jit("iteration", |(state, rate)| train_iteration(&envs, state, rate, &bounds, args));
 
-    let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
-        let mut learning_rate = args.learning_rate;
-        if args.anneal_lr {
-            let iteration = trainer.global_step() / args.batch_size() as u64;
-            learning_rate *= 1.0 - iteration as f64 / args.num_iterations() as f64;
-        }
-        let (next_state, episodes, metrics) =
-            iteration.call((state, Array::from(learning_rate as f32)))?;
+        let learning_rate = trainer.learning_rate(args.learning_rate, args.anneal_lr);
+        let (next_state, episodes, metrics) = iteration.call((state, learning_rate))?;
         state = next_state;
         trainer.record(&episodes.to_vec()?, Some(&metrics))?;
-        trainer.log(&[("charts/learning_rate", learning_rate)])?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + iteration.stats().seconds();
     let RunnerState { train_state, env_state: EnvState { obs_stats, reward_stats, .. } } = state;
-    trainer.finish(&Model { train_state, obs_stats, reward_stats }, compile_s)
+    trainer.finish(&Model { train_state, obs_stats, reward_stats })
 }
 
 /// Returns the policy of a saved model: the mean within the bounds of the actions, the

@@ -4,43 +4,21 @@
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/sac_atari.md`.
 
-use clap::Parser;
-use serde::Serialize;
-
 use crate::distributions::Categorical;
-use crate::envs::{Handle, XlaPool};
-use crate::error::Result;
 use crate::nn::{Dense, Encoder, init};
-use crate::optim::{Adam, AdamState, incremental_update, periodic_update};
+use crate::optim::{incremental_update, periodic_update};
 use crate::random::randint;
-use crate::rl::checkpoint::Checkpoint;
-use crate::rl::flags::{
-    at_least_one_call, ensure, largest_divisor, not_negative, positive, unit, update_schedule,
-    within,
-};
+use crate::rl::flags::{at_least_one_call, largest_divisor, update_schedule, within};
 use crate::rl::frames::{
     FrameBuffer, FrameTransition, SampledBatch, min_buffer_size, newest_frame, stack_and_frame,
 };
-use crate::rl::saved::load_model;
-use crate::rl::spaces::Sizes;
-use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, pools, q_at_action,
-};
-use crate::trace::control::{ScanOptions, scan_with};
-use crate::trace::ops::{constant, where_, zeros, zeros_like};
-use crate::tree::Tree;
-use crate::{DType, Key, Tensor, jit, value_and_grad};
+use crate::rl::prelude::*;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Settings with CleanRL's names and defaults.
+/// SAC for Atari games and MinAtar
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(about = "SAC for Atari games and MinAtar", args_override_self = true)]
 pub struct Args {
-    /// The name of this experiment
-    #[arg(long, default_value = "sac_atari")]
-    pub exp_name: String,
-    /// Flags shared by all algorithms
     #[command(flatten)]
     #[serde(flatten)]
     pub run: RunOptions,
@@ -85,7 +63,7 @@ pub struct Args {
     #[arg(long, default_value_t = 0.2)]
     pub alpha: f64,
     /// Tune the entropy temperature automatically
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = true)]
     pub autotune: bool,
     /// The target entropy of --autotune as a fraction of the maximum entropy
     #[arg(long, default_value_t = 0.89)]
@@ -115,17 +93,8 @@ impl Args {
         let (update, target) = (self.update_frequency, self.target_network_frequency);
         update_schedule(self.num_envs, ("update-frequency", update), target)?;
         at_least_one_call(self.total_timesteps, self.steps_per_call())?;
-        positive(&[("batch-size", self.batch_size)])?;
         let least = min_buffer_size(update, self.num_envs);
-        within("buffer-size", self.buffer_size, least, i32::MAX as usize)?;
-        unit(&[
-            ("gamma", self.gamma),
-            ("tau", self.tau),
-            ("target-entropy-scale", self.target_entropy_scale),
-        ])?;
-        not_negative(&[("policy-lr", self.policy_lr), ("q-lr", self.q_lr)])?;
-        let alpha = self.alpha;
-        ensure(alpha.is_finite() && alpha > 0.0, "alpha", alpha, "a number above 0")
+        within("buffer-size", self.buffer_size, least, i32::MAX as usize)
     }
 }
 
@@ -144,10 +113,8 @@ fn encoder(key: Key<Tensor>, sizes: &Sizes) -> Encoder<Tensor> {
 /// Network from images to action values.
 #[derive(Debug, Clone, Tree)]
 pub struct QNetwork<T> {
-    /// Network from images to features.
-    pub trunk: Encoder<T>,
-    /// Layer from features to action values.
-    pub head: Dense<T>,
+    pub trunk: Encoder<T>, // network from images to features
+    pub head: Dense<T>,    // layer from features to action values
 }
 
 impl QNetwork<Tensor> {
@@ -168,10 +135,8 @@ impl QNetwork<Tensor> {
 /// Network from images to action logits; it shares no parameters with the critics.
 #[derive(Debug, Clone, Tree)]
 pub struct Actor<T> {
-    /// Network from images to features.
-    pub trunk: Encoder<T>,
-    /// Layer from features to logits.
-    pub head: Dense<T>,
+    pub trunk: Encoder<T>, // network from images to features
+    pub head: Dense<T>,    // layer from features to logits
 }
 
 impl Actor<Tensor> {
@@ -197,9 +162,7 @@ impl Actor<Tensor> {
 /// Actor and critics.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    /// Stochastic policy.
-    pub actor: Actor<T>,
-    /// Critics.
+    pub actor: Actor<T>, // stochastic policy
     pub qf: [QNetwork<T>; 2],
 }
 
@@ -215,24 +178,17 @@ impl Agent<Tensor> {
 /// State of the optimizers.
 #[derive(Debug, Clone, Tree)]
 pub struct OptState<T> {
-    /// State of the actor's optimizer.
     pub actor: AdamState<T, Actor<T>>,
-    /// State of the critics' optimizer.
     pub qf: AdamState<T, [QNetwork<T>; 2]>,
-    /// State of the temperature's optimizer.
     pub log_alpha: AdamState<T, T>,
 }
 
 /// State that gradient steps change; saved as the model.
 #[derive(Debug, Clone, Tree)]
 pub struct TrainState<T> {
-    /// Actor and critics.
     pub agent: Agent<T>,
-    /// Target critics.
     pub target: [QNetwork<T>; 2],
-    /// `f32[]`: logarithm of the entropy temperature.
-    pub log_alpha: T,
-    /// State of the optimizers.
+    pub log_alpha: T, // f32[]: logarithm of the entropy temperature
     pub opt_state: OptState<T>,
 }
 
@@ -254,15 +210,10 @@ fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    /// Environment handle. Passing it on orders the calls, as EnvPool's handle does.
-    pub handle: Handle<T>,
-    /// `[N, ..]`: last observations.
-    pub obs: T,
-    /// `i32[N]`: steps since the episode began, up to 255.
-    pub age: T,
-    /// `i32[]`: number of timesteps of all environments so far.
-    pub global_step: T,
-    /// PRNG key.
+    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub obs: T,            // [N, ..]: last observations
+    pub age: T,            // i32[N]: steps since the episode began, up to 255
+    pub global_step: T,    // i32[]: number of timesteps of all environments so far
     pub key: Key<T>,
 }
 
@@ -321,14 +272,10 @@ pub fn td_target(
 /// Metrics of the critics; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct CriticMetrics<T> {
-    /// Loss of the first critic.
-    pub qf1_loss: T,
-    /// Loss of the second critic.
-    pub qf2_loss: T,
-    /// Mean value, under the first critic, of the actions taken.
-    pub qf1_values: T,
-    /// Mean value, under the second critic, of the actions taken.
-    pub qf2_values: T,
+    pub qf1_loss: T,   // loss of the first critic
+    pub qf2_loss: T,   // loss of the second critic
+    pub qf1_values: T, // mean value, under the first critic, of the actions taken
+    pub qf2_values: T, // mean value, under the second critic, of the actions taken
 }
 
 /// Computes the sum of both critics' mean squared errors to `td_target: f32[B]`, and their metrics.
@@ -418,16 +365,11 @@ fn update_alpha(
 /// Metrics of a gradient step; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Metrics<T> {
-    /// Metrics of the critics.
     pub critic: CriticMetrics<T>,
-    /// Mean of both critics' losses.
-    pub qf_loss: T,
-    /// Loss of the actor.
+    pub qf_loss: T, // mean of both critics' losses
     pub actor_loss: T,
-    /// Entropy temperature.
-    pub alpha: T,
-    /// Loss of the temperature; 0 if it is not tuned.
-    pub alpha_loss: T,
+    pub alpha: T,      // entropy temperature
+    pub alpha_loss: T, // loss of the temperature; 0 if it is not tuned
 }
 
 /// Takes one gradient step on a batch: of the critics, of the actor and, with `--autotune`, of the
@@ -462,11 +404,8 @@ fn update_target(
 /// State carried between iterations.
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
-    /// State that gradient steps change.
     pub train_state: TrainState<T>,
-    /// Replay buffer.
     pub replay_buffer: FrameBuffer<T>,
-    /// State of the environments.
     pub env_state: EnvState<T>,
 }
 
@@ -512,17 +451,11 @@ fn train_iterations(
     (state, episodes, metrics)
 }
 
-/// Trains an agent and returns a summary. Event files and, if requested, the model are written to
-/// the run's folder.
-///
-/// # Errors
-/// Returns [`Error::Config`](crate::Error::Config) if settings are out of range, and errors from
-/// the environments, compilation, execution and file I/O.
-pub fn train(args: &Args) -> Result<Summary> {
-    args.check()?;
+fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
-    let init = jit(|(handle, key): (Handle<Tensor>, Key<Tensor>)| {
+    let mut trainer = Trainer::start(args, args.steps_per_call())?;
+    let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
         let (handle, first) = envs.reset(handle);
         let (age, global_step) = (zeros([args.num_envs], DType::I32), constant(0i32));
@@ -532,18 +465,10 @@ pub fn train(args: &Args) -> Result<Summary> {
             replay_buffer: FrameBuffer::new(args.buffer_size, args.num_envs, stack, &frame),
             env_state: EnvState { handle, obs: first.obs, age, global_step, key },
         }
-    })
-    .with_mode(args.run.mode)
-    .named("sac_atari_init");
-    let explore = jit(|state| train_iterations(&envs, state, false, args))
-        .with_mode(args.run.mode)
-        .named("sac_atari_explore");
-    let learn = jit(|state| train_iterations(&envs, state, true, args))
-        .with_mode(args.run.mode)
-        .named("sac_atari_learn")
-        .check_nans(args.run.check_nans);
+    });
+    let explore = trainer.jit("explore", |state| train_iterations(&envs, state, false, args));
+    let learn = trainer.jit("learn", |state| train_iterations(&envs, state, true, args));
 
-    let mut trainer = Trainer::start(args, args.steps_per_call())?;
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     // The first call never learns: a transition is complete only after the next step.
@@ -557,8 +482,7 @@ pub fn train(args: &Args) -> Result<Summary> {
         trainer.record(&episodes.to_vec()?, metrics.as_ref())?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
-    let compile_s = init.stats().seconds() + explore.stats().seconds() + learn.stats().seconds();
-    trainer.finish(&state.train_state, compile_s)
+    trainer.finish(&state.train_state)
 }
 
 /// Returns the policy of a saved model: the most likely action and the logits.

@@ -86,6 +86,21 @@ impl Stats {
     }
 }
 
+/// [`Stats`] of a function that others may read while it compiles more.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SharedStats(Arc<Mutex<Stats>>);
+
+impl SharedStats {
+    /// The cost so far.
+    pub(crate) fn get(&self) -> Stats {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stats> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Compiled signatures of one function, and its [`History`].
 pub(crate) struct FunctionCache<X, B> {
     pub(crate) history: History,
@@ -108,7 +123,7 @@ pub(crate) struct History {
     pub(crate) signatures: Signatures,
     /// One compilation at a time, so that two threads do not compile the same signature.
     compiling: Mutex<()>,
-    stats: Mutex<Stats>,
+    pub(crate) stats: SharedStats,
 }
 
 impl<X, B> Default for FunctionCache<X, B> {
@@ -191,7 +206,7 @@ impl History {
             name: "program".into(),
             signatures: Signatures::default(),
             compiling: Mutex::default(),
-            stats: Mutex::default(),
+            stats: SharedStats::default(),
         }
     }
 
@@ -200,7 +215,7 @@ impl History {
     }
 
     fn record_trace(&self, start: Instant) {
-        let mut stats = self.stats_mut();
+        let mut stats = self.stats.lock();
         stats.traces += 1;
         stats.trace_seconds += start.elapsed().as_secs_f64();
     }
@@ -229,22 +244,13 @@ impl History {
 
     /// Adds the seconds of one simplification and lowering to the statistics.
     pub(crate) fn record_lowering(&self, seconds: f64) {
-        self.stats_mut().trace_seconds += seconds;
+        self.stats.lock().trace_seconds += seconds;
     }
 
     fn record_compilation(&self, CacheOutcome { hit, seconds }: CacheOutcome) {
-        let mut stats = self.stats_mut();
+        let mut stats = self.stats.lock();
         stats.compile_seconds += seconds;
         stats.cache_hits += usize::from(hit);
-    }
-
-    /// The cost so far.
-    pub(crate) fn stats(&self) -> Stats {
-        *self.stats_mut()
-    }
-
-    fn stats_mut(&self) -> MutexGuard<'_, Stats> {
-        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -297,7 +303,7 @@ macro_rules! function_cache_methods {
 
             /// Returns the cost so far.
             pub fn stats(&self) -> $crate::jit::Stats {
-                self.cache.history.stats()
+                self.cache.history.stats.get()
             }
         }
     };

@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use podracer::algos::a2c::{
-    Agent, Args, Rollout, Samples, a2c_loss, compute_gae, make_samples, train,
-};
+use podracer::algos::a2c::{Agent, Args, Rollout, Samples, a2c_loss, compute_gae, make_samples};
 use podracer::rl::Algorithm;
 use podracer::trace::ops::{constant, stack};
 
@@ -53,9 +51,15 @@ fn the_loss_is_that_of_numpy() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| message(train(&args(runs.path(), flags)));
-    assert_eq!(error(&["--num-steps=0"]), "--num-steps 0: must be at least 1");
-    assert_eq!(error(&["--rms-prop-alpha=1.5"]), "--rms-prop-alpha 1.5: must be between 0 and 1");
+    let error = |flags: &[&str]| message(args(runs.path(), flags).train());
+    assert_eq!(
+        error(&["--num-steps=0"]),
+        "--num-steps 0: must be a whole number from 1 to 1048576"
+    );
+    assert_eq!(
+        error(&["--rms-prop-alpha=1.5"]),
+        "--rms-prop-alpha 1.5: must be a number from 0 to 1"
+    );
     assert_eq!(
         error(&["--total-timesteps=19"]),
         "--total-timesteps 19: must be at least one batch, num-envs * num-steps = 20"

@@ -122,7 +122,10 @@ fn invalid_settings_are_refused() {
     let error = |more: &[&str]| refused::<Args>(SMALL, more);
     assert_eq!(error(&["--n-atoms=1"]), "--n-atoms 1: must be a whole number from 2 to 1024");
     assert_eq!(error(&["--v-max=-200"]), "--v-max -200: must be above --v-min -100");
-    assert_eq!(error(&["--v-min=NaN"]), "--v-min NaN: must be a number, as --v-max");
+    assert_eq!(
+        error(&["--v-min=NaN"]),
+        "--v-min is not finite: must be a number from -1e15 to 1e15"
+    );
     assert_eq!(
         error(&["--train-frequency=7"]),
         "--target-network-frequency 100: must be a multiple of --train-frequency 7"

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use podracer::algos::dpo_anakin::{
-    Agent, Args, FlatTrainState, Metrics, Samples, TracedArgs, gradient_step, train,
+    Agent, Args, FlatTrainState, Metrics, Samples, TracedArgs, gradient_step,
 };
 use podracer::optim::Adam;
 use podracer::rl::Algorithm;
@@ -81,7 +81,7 @@ fn every_mode_logs_the_same_losses() {
         let runs = tempfile::tempdir().unwrap();
         let log = |mode: &str| {
             let flags = ["--mode", mode, "--env-id", env, "--total-timesteps=64"];
-            scalars(&train(&args(runs.path(), &flags)).unwrap().run_dir)
+            scalars(&args(runs.path(), &flags).train().unwrap().run_dir)
         };
         let (jit, other) = (log("jit"), log("interpret"));
         assert_eq!(jit.keys().filter(|(tag, _)| tag == "losses/policy_loss").count(), 2);
@@ -100,7 +100,7 @@ fn every_mode_logs_the_same_losses() {
 fn many_seeds_at_once_are_the_seeds_alone() {
     let runs = tempfile::tempdir().unwrap();
     let actor = |flags: &[&str]| -> Vec<u8> {
-        let summary = train(&args(runs.path(), &[flags, &["--save-model"]].concat())).unwrap();
+        let summary = args(runs.path(), &[flags, &["--save-model"]].concat()).train().unwrap();
         let saved = model(&summary);
         let find = |(name, _): &&(String, Vec<u8>)| name == "$.train_state.agent.actor[0].w";
         saved.iter().find(find).unwrap().1.clone()
@@ -116,9 +116,9 @@ fn many_seeds_at_once_are_the_seeds_alone() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| train(&args(runs.path(), flags)).unwrap_err().to_string();
+    let error = |flags: &[&str]| args(runs.path(), flags).train().unwrap_err().to_string();
     let scale = error(&["--dpo-alpha=0"]);
-    assert!(scale.starts_with("--dpo-alpha 0: must be a number above 0"), "{scale}");
+    assert!(scale.starts_with("--dpo-alpha 0: must be a number from 1e-37"), "{scale}");
     let pooled = error(&["--env-id=HalfCheetah-v4"]);
     assert!(pooled.contains("is in the pool only") && pooled.contains("Pendulum-v1"), "{pooled}");
     assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run folder was created");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use podracer::algos::ppg::{Agent, Args, AuxSamples, Samples, aux_loss, ppo_loss, train};
+use podracer::algos::ppg::{Agent, Args, AuxSamples, Samples, aux_loss, ppo_loss};
 use podracer::envs::ObsKind;
 use podracer::jit::eval_shape;
 use podracer::nn::ImageEncoder;
@@ -80,7 +80,7 @@ fn value_loss_of_the_policy_phase_does_not_reach_the_encoder() {
 #[test]
 fn a_run_has_whole_phases() {
     let runs = tempfile::tempdir().unwrap();
-    let summary = train(&args(runs.path(), &["--eval-episodes=0"])).unwrap();
+    let summary = args(runs.path(), &["--eval-episodes=0"]).train().unwrap();
     // Two phases of two rollouts; the remaining 44 timesteps are dropped.
     assert_eq!(summary.global_step, 256);
     let logged = scalars(&summary.run_dir);
@@ -95,7 +95,7 @@ fn a_run_has_whole_phases() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| message(train(&args(runs.path(), flags)));
+    let error = |flags: &[&str]| message(args(runs.path(), flags).train());
     assert_eq!(
         error(&["--num-aux-rollouts=3"]),
         "--num-aux-rollouts 3: must be a divisor of num-envs * n-iteration = 8"
@@ -158,7 +158,7 @@ fn network_and_reward_normalization_are_flags() {
     let runs = tempfile::tempdir().unwrap();
     let train = |more: &[&str]| {
         let flags = [&["--total-timesteps=128"], more].concat();
-        scalars(&train(&args(runs.path(), &flags)).unwrap().run_dir)
+        scalars(&args(runs.path(), &flags).train().unwrap().run_dir)
     };
     let normalized = train(&[]);
     assert_ne!(normalized, train(&["--no-normalize-reward"]));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use podracer::algos::ppo::{Agent, Args, Samples, TrainState, compute_gae, run_epochs, train};
+use podracer::algos::ppo::{Agent, Args, Samples, TrainState, compute_gae, run_epochs};
 use podracer::optim::Adam;
 use podracer::rl::{Algorithm, checkpoint};
 use podracer::trace::ops::{constant, full, zeros};
@@ -92,7 +92,7 @@ fn epochs_after_the_target_kl_are_skipped() {
 fn every_mode_logs_the_same_losses() {
     let runs = tempfile::tempdir().unwrap();
     let log = |mode: &str| {
-        let summary = train(&args(runs.path(), &["--mode", mode])).unwrap();
+        let summary = args(runs.path(), &["--mode", mode]).train().unwrap();
         assert_eq!((summary.mode.as_str(), summary.global_step), (mode, 96));
         scalars(&summary.run_dir)
     };
@@ -115,7 +115,7 @@ fn one_seed_gives_one_run() {
     let runs = tempfile::tempdir().unwrap();
     let log = |seed: &str, threads: &str| {
         let flags = ["--seed", seed, "--num-threads", threads, "--target-kl", "0.001"];
-        let summary = train(&args(runs.path(), &flags)).unwrap();
+        let summary = args(runs.path(), &flags).train().unwrap();
         let logged = scalars(&summary.run_dir).into_iter();
         logged
             .map(|(k, v)| (k, v.iter().map(|x| x.to_bits()).collect::<Vec<u32>>()))
@@ -128,7 +128,7 @@ fn one_seed_gives_one_run() {
 #[test]
 fn a_saved_model_holds_everything_by_path() {
     let runs = tempfile::tempdir().unwrap();
-    let summary = train(&args(runs.path(), &["--save-model", "--no-anneal-lr"])).unwrap();
+    let summary = args(runs.path(), &["--save-model", "--no-anneal-lr"]).train().unwrap();
     let model = checkpoint::load(Path::new(&summary.run_dir).join("ppo.safetensors")).unwrap();
     let names: Vec<String> = model.entries().map(|entry| entry.name.to_string()).collect();
     for name in ["$.agent.actor.layers[0].w", "$.agent.critic.layers[2].b", "$.opt_state.count"] {
@@ -145,16 +145,19 @@ fn a_saved_model_holds_everything_by_path() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| train(&args(runs.path(), flags)).unwrap_err().to_string();
+    let error = |flags: &[&str]| args(runs.path(), flags).train().unwrap_err().to_string();
     assert_eq!(
         error(&["--num-minibatches", "3"]),
         "--num-minibatches 3: must be a divisor of the batch, num-envs * num-steps = 32"
     );
-    assert_eq!(error(&["--num-envs", "0"]), "--num-envs 0: must be at least 1");
-    assert_eq!(error(&["--gamma", "1.5"]), "--gamma 1.5: must be between 0 and 1");
+    assert_eq!(
+        error(&["--num-envs", "0"]),
+        "--num-envs 0: must be a whole number from 1 to 1048576"
+    );
+    assert_eq!(error(&["--gamma", "1.5"]), "--gamma 1.5: must be a number from 0 to 1");
     assert_eq!(
         error(&["--learning-rate", "NaN"]),
-        "--learning-rate NaN: must be a number not below 0"
+        "--learning-rate is not finite: must be a number from 0 to 1e15"
     );
     assert_eq!(
         error(&["--total-timesteps", "31"]),
@@ -172,7 +175,7 @@ fn a_folder_that_cannot_be_written_is_an_error() {
     let runs = tempfile::tempdir().unwrap();
     let file = runs.path().join("file");
     std::fs::write(&file, "").unwrap();
-    let error = train(&args(&file, &[])).unwrap_err();
+    let error = args(&file, &[]).train().unwrap_err();
     assert!(matches!(&error, Error::Io { .. }), "{error}");
     assert!(error.to_string().contains("file"), "{error}");
 }
@@ -181,10 +184,10 @@ fn a_folder_that_cannot_be_written_is_an_error() {
 fn a_nan_is_traced_to_its_operation() {
     let runs = tempfile::tempdir().unwrap();
     let flags = ["--learning-rate", "1e15", "--vf-coef", "1e15"];
-    let error = train(&args(runs.path(), &flags)).unwrap_err();
+    let error = args(runs.path(), &flags).train().unwrap_err();
     assert!(matches!(error, Error::Nan(_)), "{error}");
     assert!(error.to_string().contains("run again with --check-nans"), "{error}");
-    let error = train(&args(runs.path(), &[&flags[..], &["--check-nans"]].concat())).unwrap_err();
+    let error = args(runs.path(), &[&flags[..], &["--check-nans"]].concat()).train().unwrap_err();
     let text = error.to_string();
     assert!(matches!(error, Error::Nan(_)) && text.contains("makes the first NaN"), "{text}");
     assert!(text.contains("src/") && text.contains(".rs:"), "{text}");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use podracer::algos::ppo_anakin::{
-    Args, RunnerState, TracedArgs, collect_rollout, compute_gae, init_runner, train,
+    Args, RunnerState, TracedArgs, collect_rollout, compute_gae, init_runner,
 };
 use podracer::rl::anakin::AnakinEnv;
 use podracer::rl::{Algorithm, checkpoint};
@@ -62,7 +62,7 @@ fn every_mode_logs_the_same_losses() {
     for env in ["CartPole-v1", "Pendulum-v1", "MinAtar/Breakout-v1"] {
         let runs = tempfile::tempdir().unwrap();
         let log = |mode: &str| {
-            let summary = train(&args(runs.path(), &["--mode", mode, "--env-id", env])).unwrap();
+            let summary = args(runs.path(), &["--mode", mode, "--env-id", env]).train().unwrap();
             assert_eq!((summary.mode.as_str(), summary.global_step), (mode, 96));
             scalars(&summary.run_dir)
         };
@@ -84,7 +84,7 @@ fn every_mode_logs_the_same_losses() {
 fn many_seeds_at_once_are_the_seeds_alone() {
     let runs = tempfile::tempdir().unwrap();
     let model = |flags: &[&str]| {
-        let summary = train(&args(runs.path(), &[flags, &["--save-model"]].concat())).unwrap();
+        let summary = args(runs.path(), &[flags, &["--save-model"]].concat()).train().unwrap();
         checkpoint::load(Path::new(&summary.run_dir).join("ppo_anakin.safetensors")).unwrap()
     };
     let floats = |bytes: &[u8]| -> Vec<f32> {
@@ -118,7 +118,7 @@ fn many_seeds_at_once_are_the_seeds_alone() {
 fn an_agent_of_a_sweep_is_the_agent_of_its_values_alone() {
     let runs = tempfile::tempdir().unwrap();
     let model = |flags: &[&str]| {
-        let summary = train(&args(runs.path(), &[flags, &["--save-model"]].concat())).unwrap();
+        let summary = args(runs.path(), &[flags, &["--save-model"]].concat()).train().unwrap();
         let path = Path::new(&summary.run_dir);
         (checkpoint::load(path.join("ppo_anakin.safetensors")).unwrap(), path.to_path_buf())
     };
@@ -178,7 +178,7 @@ fn one_seed_gives_one_run_however_it_is_launched() {
     let runs = tempfile::tempdir().unwrap();
     let log = |seed: &str, launch: &str| {
         let flags = ["--seed", seed, "--updates-per-call", launch];
-        scalars(&train(&args(runs.path(), &flags)).unwrap().run_dir)
+        scalars(&args(runs.path(), &flags).train().unwrap().run_dir)
     };
     let bits = |log: BTreeMap<(String, u64), Vec<f32>>| -> Vec<_> {
         log.into_iter()
@@ -203,7 +203,7 @@ fn one_seed_gives_one_run_however_it_is_launched() {
 fn a_saved_model_holds_everything_by_path() {
     let runs = tempfile::tempdir().unwrap();
     let flags = ["--save-model", "--no-anneal-lr", "--env-id", "Pendulum-v1"];
-    let summary = train(&args(runs.path(), &flags)).unwrap();
+    let summary = args(runs.path(), &flags).train().unwrap();
     let model =
         checkpoint::load(Path::new(&summary.run_dir).join("ppo_anakin.safetensors")).unwrap();
     let names: Vec<String> = model.entries().map(|entry| entry.name.to_string()).collect();
@@ -229,7 +229,7 @@ fn cartpole_is_learned_beyond_a_random_policy() {
     let runs = tempfile::tempdir().unwrap();
     let runs = runs.path().to_str().unwrap();
     let flags = ["--json", "--total-timesteps", "100000", "--runs-dir", runs];
-    let summary = train(&Args::from_flags(flags).unwrap()).unwrap();
+    let summary = Args::from_flags(flags).unwrap().train().unwrap();
     let mean = summary.avg_episodic_return.unwrap();
     // A random policy has 22.
     assert!(mean > 100.0, "{mean}");
@@ -238,7 +238,7 @@ fn cartpole_is_learned_beyond_a_random_policy() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| train(&args(runs.path(), flags)).unwrap_err().to_string();
+    let error = |flags: &[&str]| args(runs.path(), flags).train().unwrap_err().to_string();
     assert_eq!(
         error(&["--num-minibatches", "3"]),
         "--num-minibatches 3: must be a divisor of the batch, num-envs * num-steps = 32"
@@ -249,8 +249,11 @@ fn settings_out_of_range_are_refused() {
     );
     let nans = ["--num-seeds", "4", "--num-devices", "2", "--check-nans"];
     assert!(error(&nans).contains("--num-devices 2: must be 1 in other modes than jit"));
-    assert_eq!(error(&["--num-seeds", "0"]), "--num-seeds 0: must be at least 1");
-    assert_eq!(error(&["--gamma", "1.5"]), "--gamma 1.5: must be between 0 and 1");
+    assert_eq!(
+        error(&["--num-seeds", "0"]),
+        "--num-seeds 0: must be a whole number from 1 to 65536"
+    );
+    assert_eq!(error(&["--gamma", "1.5"]), "--gamma 1.5: must be a number from 0 to 1");
     assert_eq!(
         error(&["--total-timesteps", "31"]),
         "--total-timesteps 31: must be at least one batch, num-envs * num-steps = 32"
@@ -264,7 +267,7 @@ fn settings_out_of_range_are_refused() {
 fn a_nan_is_reported_with_its_seed() {
     let runs = tempfile::tempdir().unwrap();
     let flags = ["--learning-rate=1e15", "--vf-coef=1e15", "--num-seeds=2", "--seed=8"];
-    let error = train(&args(runs.path(), &flags)).unwrap_err();
+    let error = args(runs.path(), &flags).train().unwrap_err();
     assert!(matches!(error, Error::Nan(_)), "{error}");
     let text = error.to_string();
     assert!(text.starts_with("the loss of seed 8 is ") && text.contains("--check-nans"), "{text}");

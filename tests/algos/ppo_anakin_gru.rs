@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use podracer::algos::ppo_anakin_gru::{
-    Agent, Args, FlatTrainState, Metrics, Samples, TracedArgs, gradient_step, train,
+    Agent, Args, FlatTrainState, Metrics, Samples, TracedArgs, gradient_step,
 };
 use podracer::nn::GruCell;
 use podracer::optim::Adam;
@@ -100,7 +100,7 @@ fn every_mode_logs_the_same_losses() {
     let runs = tempfile::tempdir().unwrap();
     let log = |mode: &str| {
         let flags = ["--mode", mode, "--total-timesteps=64", "--env-id=CartPolePositions-v0"];
-        scalars(&train(&args(runs.path(), &flags)).unwrap().run_dir)
+        scalars(&args(runs.path(), &flags).train().unwrap().run_dir)
     };
     let (jit, other) = (log("jit"), log("interpret"));
     assert_eq!(jit.keys().filter(|(tag, _)| tag == "losses/value_loss").count(), 2);
@@ -119,7 +119,7 @@ fn many_seeds_at_once_are_the_seeds_alone() {
     let runs = tempfile::tempdir().unwrap();
     let hidden = |flags: &[&str]| -> Vec<f32> {
         let more = ["--save-model", "--eval-episodes=1", "--env-id=CartPolePositions-v0"];
-        let summary = train(&args(runs.path(), &[flags, &more].concat())).unwrap();
+        let summary = args(runs.path(), &[flags, &more].concat()).train().unwrap();
         let file = Path::new(&summary.run_dir).join("ppo_anakin_gru.safetensors");
         let saved = checkpoint::load(file).unwrap();
         let entry = saved.entries().find(|entry| entry.name == "$.env_state.hidden").unwrap();
@@ -135,7 +135,7 @@ fn many_seeds_at_once_are_the_seeds_alone() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| train(&args(runs.path(), flags)).unwrap_err().to_string();
+    let error = |flags: &[&str]| args(runs.path(), flags).train().unwrap_err().to_string();
     assert_eq!(
         error(&["--num-minibatches=4"]),
         "--num-minibatches 4: must be a divisor of --num-envs 2: minibatches are whole environments"

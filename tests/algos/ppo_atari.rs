@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use podracer::algos::ppo_atari::{Agent, Args, Samples, ppo_loss, train};
+use podracer::algos::ppo_atari::{Agent, Args, Samples, ppo_loss};
 use podracer::rl::Algorithm;
 use podracer::tree;
 
@@ -45,7 +45,7 @@ fn the_loss_equals_that_of_numpy() {
 fn an_atari_game_is_trained_on() {
     let runs = tempfile::tempdir().unwrap();
     let flags = ["--env-id=Pong-v5", "--num-envs=2", "--num-steps=8", "--total-timesteps=16"];
-    let summary = train(&args(runs.path(), &flags)).unwrap();
+    let summary = args(runs.path(), &flags).train().unwrap();
     assert_eq!(summary.global_step, 16);
 }
 
@@ -53,13 +53,13 @@ fn an_atari_game_is_trained_on() {
 fn a_nan_of_a_rollout_is_traced_to_its_operation() {
     let runs = tempfile::tempdir().unwrap();
     let flags = [&DIVERGING[..], &["--learning-rate=1e15"]].concat();
-    expect_traced_nan(train(&args(runs.path(), &flags)));
+    expect_traced_nan(args(runs.path(), &flags).train());
 }
 
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| message(train(&args(runs.path(), flags)));
+    let error = |flags: &[&str]| message(args(runs.path(), flags).train());
     assert_eq!(
         error(&["--num-minibatches=5"]),
         "--num-minibatches 5: must be a divisor of the batch, num-envs * num-steps = 64"

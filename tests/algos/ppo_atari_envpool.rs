@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use podracer::Error;
-use podracer::algos::ppo_atari_envpool::{Args, train};
+use podracer::algos::ppo_atari_envpool::Args;
 use podracer::rl::{Algorithm, checkpoint};
 
 use super::scalars;
@@ -34,7 +34,7 @@ fn args(runs: &Path, more: &[&str]) -> Args {
 fn both_rollouts_train_the_same_agent() {
     let runs = tempfile::tempdir().unwrap();
     let run = |more: &[&str]| {
-        let summary = train(&args(runs.path(), more)).unwrap();
+        let summary = args(runs.path(), more).train().unwrap();
         assert_eq!(summary.global_step, 72);
         scalars(&summary.run_dir)
     };
@@ -61,7 +61,7 @@ fn a_nan_of_a_rollout_is_traced_to_its_operation() {
     let runs = tempfile::tempdir().unwrap();
     for rollout in ["xla", "host"] {
         let flags = ["--learning-rate", "1e15", "--check-nans", "--rollout", rollout];
-        let error = train(&args(runs.path(), &flags)).unwrap_err();
+        let error = args(runs.path(), &flags).train().unwrap_err();
         assert!(matches!(error, Error::Nan(_)), "{error}");
         assert!(error.to_string().contains("makes the first NaN"), "{rollout}: {error}");
     }
@@ -72,7 +72,7 @@ fn eager_mode_trains_the_same_agent() {
     let runs = tempfile::tempdir().unwrap();
     let run = |mode: &str| {
         let flags = ["--mode", mode, "--num-steps", "6", "--total-timesteps", "12"];
-        let summary = train(&args(runs.path(), &flags)).unwrap();
+        let summary = args(runs.path(), &flags).train().unwrap();
         scalars(&summary.run_dir)
     };
     let (jit, eager) = (run("jit"), run("eager"));
@@ -88,7 +88,7 @@ fn eager_mode_trains_the_same_agent() {
 fn a_saved_model_is_evaluated_for_full_games() {
     let runs = tempfile::tempdir().unwrap();
     let flags = ["--save-model", "--eval-episodes", "1", "--envpool-reset"];
-    let summary = train(&args(runs.path(), &flags)).unwrap();
+    let summary = args(runs.path(), &flags).train().unwrap();
     let returns = &scalars(&summary.run_dir)[&("eval/episodic_return".to_string(), 0)];
     // Rewards are signs in training, and so are Pong's own; an agent that has not learned loses.
     assert!(returns.len() == 1 && (-21.0..=-10.0).contains(&returns[0]), "{returns:?}");
@@ -113,7 +113,7 @@ fn a_saved_model_is_evaluated_for_full_games() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error_of = |more: &[&str]| match train(&args(runs.path(), more)) {
+    let error_of = |more: &[&str]| match args(runs.path(), more).train() {
         Err(Error::Config(text) | Error::Env(text)) => text,
         other => panic!("{other:?}"),
     };
@@ -137,7 +137,7 @@ fn rollouts_on_the_host_wait_for_the_reset_of_the_environments() {
     let flags = ["--rollout", "host", "--num-envs", "32", "--num-steps", "2"];
     let args = args(runs.path(), &[&flags[..], &["--total-timesteps", "64"]].concat());
     let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || sender.send(train(&args).map(|summary| summary.global_step)));
+    std::thread::spawn(move || sender.send(args.train().map(|summary| summary.global_step)));
     let trained = receiver.recv_timeout(std::time::Duration::from_secs(300));
     assert_eq!(trained.expect("no deadlock").unwrap(), 64);
 }

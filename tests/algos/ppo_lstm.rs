@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use podracer::algos::ppo_atari_lstm::{
-    Agent, Args, Samples, Sequence, SplitSequences, ppo_loss, train,
-};
+use podracer::algos::ppo_atari_lstm::{Agent, Args, Samples, Sequence, SplitSequences, ppo_loss};
 use podracer::nn::LstmCell;
 use podracer::rl::Algorithm;
 use podracer::trace::ops::constant;
@@ -95,7 +93,7 @@ fn scan_and_split_train_the_same_agent() {
     let runs = tempfile::tempdir().unwrap();
     let run = |sequence: &str| {
         let flags = ["--sequence", sequence, "--save-model", "--eval-episodes=2"];
-        train(&args(runs.path(), &flags)).unwrap()
+        args(runs.path(), &flags).train().unwrap()
     };
     let (scan, split) = (run("scan"), run("split"));
     assert_eq!(args(runs.path(), &["--sequence=split"]).sequence, Sequence::Split);
@@ -115,7 +113,7 @@ fn scan_and_split_train_the_same_agent() {
 fn observations_are_single_frames() {
     let runs = tempfile::tempdir().unwrap();
     let flags = ["--env-id=Pong-v5", "--num-envs=2", "--num-steps=4", "--total-timesteps=8"];
-    let summary = train(&args(runs.path(), &[&flags[..], &["--save-model"]].concat())).unwrap();
+    let summary = args(runs.path(), &[&flags[..], &["--save-model"]].concat()).train().unwrap();
     let file = Path::new(&summary.run_dir).join("ppo_atari_lstm.safetensors");
     let saved = podracer::rl::checkpoint::load(file).unwrap();
     let first = saved.entries().find(|x| x.name == "$.agent.trunk.convs[0].w").unwrap();
@@ -129,7 +127,7 @@ fn multi_discrete_actions_train_with_scan_and_split() {
     for sequence in ["scan", "split"] {
         let flags =
             ["--env-id=Harvest-v0", "--sequence", sequence, "--save-model", "--eval-episodes=1"];
-        let summary = train(&args(runs.path(), &flags)).unwrap();
+        let summary = args(runs.path(), &flags).train().unwrap();
         let file = Path::new(&summary.run_dir).join("ppo_atari_lstm.safetensors");
         let saved = podracer::rl::checkpoint::load(file).unwrap();
         let actor = saved.entries().find(|x| x.name == "$.agent.actor.w").unwrap();
@@ -143,7 +141,7 @@ fn multi_discrete_actions_train_with_scan_and_split() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| message(train(&args(runs.path(), flags)));
+    let error = |flags: &[&str]| message(args(runs.path(), flags).train());
     assert_eq!(
         error(&["--num-minibatches=8"]),
         "--num-minibatches 8: must be a divisor of --num-envs 4: minibatches are whole environments"

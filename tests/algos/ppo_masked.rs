@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use podracer::algos::ppo_masked::{Agent, Args, Samples, ppo_loss, train};
+use podracer::algos::ppo_masked::{Agent, Args, Samples, ppo_loss};
 use podracer::distributions::MultiCategorical;
 use podracer::rl::Algorithm;
 use podracer::rl::spaces::Masked;
@@ -93,14 +93,14 @@ fn logits_that_are_not_those_of_nvec_are_refused() {
 #[test]
 fn it_trains_without_masks() {
     let runs = tempfile::tempdir().unwrap();
-    let summary = train(&args(runs.path(), &["--no-mask", "--eval-episodes=0"])).unwrap();
+    let summary = args(runs.path(), &["--no-mask", "--eval-episodes=0"]).train().unwrap();
     assert_eq!(summary.global_step, 384);
 }
 
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| message(train(&args(runs.path(), flags)));
+    let error = |flags: &[&str]| message(args(runs.path(), flags).train());
     let plain = error(&["--env-id=CartPole-v1"]);
     assert!(plain.contains("ppo_masked takes masked MultiDiscrete actions"), "{plain}");
     let two = error(&["--env-id=ConnectFour-v0"]);

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use podracer::algos::ppo_pettingzoo_ma_atari::{Args, train};
+use podracer::algos::ppo_pettingzoo_ma_atari::Args;
 use podracer::rl::Algorithm;
 
 use super::{message, scalars};
@@ -28,7 +28,7 @@ fn returns_are_logged_for_each_player_and_evaluated_against_random_ones() {
     let runs = tempfile::tempdir().unwrap();
     let game = ["--env-id=entombed_competitive_v3", "--num-envs=2", "--num-steps=500"];
     let more = ["--total-timesteps=1000", "--save-model", "--eval-episodes=2"];
-    let summary = train(&args(runs.path(), &[&game[..], &more].concat())).unwrap();
+    let summary = args(runs.path(), &[&game[..], &more].concat()).train().unwrap();
     let logged = scalars(&summary.run_dir);
     for name in ["return", "length"] {
         let ends = |player: usize| -> Vec<u64> {
@@ -44,7 +44,7 @@ fn returns_are_logged_for_each_player_and_evaluated_against_random_ones() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| message(train(&args(runs.path(), flags)));
+    let error = |flags: &[&str]| message(args(runs.path(), flags).train());
     let odd = error(&["--env-id=quadrapong_v4", "--num-envs=6"]);
     assert!(odd.contains("num_envs is 6, expected a multiple of 4"), "{odd}");
     let vector = error(&["--env-id=CartPole-v1"]);

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use podracer::algos::ppo_rnd_envpool::{
-    Agent, Args, Features, Moments, RndModel, fwd_loss, reward_forward_filter, train,
+    Agent, Args, Features, Moments, RndModel, fwd_loss, reward_forward_filter,
 };
 use podracer::envs::ObsKind;
 use podracer::jit::eval_shape;
@@ -73,14 +73,17 @@ fn moments_of_two_batches_equal_those_of_both() {
 fn a_nan_of_a_rollout_is_traced_to_its_operation() {
     let runs = tempfile::tempdir().unwrap();
     let flags = [&DIVERGING[..], &["--learning-rate=1e15"]].concat();
-    expect_traced_nan(train(&args(runs.path(), &flags)));
+    expect_traced_nan(args(runs.path(), &flags).train());
 }
 
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| message(train(&args(runs.path(), flags)));
-    assert_eq!(error(&["--update-proportion=2"]), "--update-proportion 2: must be between 0 and 1");
+    let error = |flags: &[&str]| message(args(runs.path(), flags).train());
+    assert_eq!(
+        error(&["--update-proportion=2"]),
+        "--update-proportion 2: must be a number from 0 to 1"
+    );
     let vector = error(&["--env-id=CartPole-v1"]);
     assert!(vector.contains("ppo_rnd_envpool takes images"), "{vector}");
     assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run folder was created");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use podracer::algos::ppo_self_play::{Args, train};
+use podracer::algos::ppo_self_play::Args;
 use podracer::algos::{ppo_masked, ppo_self_play};
 use podracer::optim::Adam;
 use podracer::rl::Algorithm;
@@ -75,7 +75,7 @@ fn opponents_are_logged() {
     let runs = tempfile::tempdir().unwrap();
     for opponents in ["3", "0"] {
         let flags = ["--save-model", "--eval-episodes=7", "--num-opponents", opponents];
-        let summary = train(&args(runs.path(), &flags)).unwrap();
+        let summary = args(runs.path(), &flags).train().unwrap();
         let logged = scalars(&summary.run_dir);
         let count = |tag: &str| logged.keys().filter(|(name, _)| name == tag).count();
         assert_eq!(count("eval/win_rate_random"), 1);
@@ -92,7 +92,7 @@ fn a_game_of_pgx_has_two_players() {
     let runs = tempfile::tempdir().unwrap();
     let id = "--env-id=jax:tests/fixtures/envs/jax/connect_four";
     let flags = ["--save-model", "--eval-episodes=4", "--num-opponents=1", id];
-    let summary = train(&args(runs.path(), &flags)).unwrap();
+    let summary = args(runs.path(), &flags).train().unwrap();
     let logged = scalars(&summary.run_dir);
     assert_eq!(logged.keys().filter(|(name, _)| name == "eval/episodic_return").count(), 4);
 }
@@ -100,7 +100,7 @@ fn a_game_of_pgx_has_two_players() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let error = |flags: &[&str]| message(train(&args(runs.path(), flags)));
+    let error = |flags: &[&str]| message(args(runs.path(), flags).train());
     assert_eq!(
         error(&["--num-opponents=2"]),
         "--num-envs 8: must be a multiple of --num-opponents plus one, 3"

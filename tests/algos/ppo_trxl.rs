@@ -3,9 +3,7 @@
 
 use std::path::Path;
 
-use podracer::algos::ppo_trxl::{
-    Agent, Args, MemoryWindow, TrainState, TrxlSizes, memory_window, train,
-};
+use podracer::algos::ppo_trxl::{Agent, Args, MemoryWindow, TrainState, TrxlSizes, memory_window};
 use podracer::algos::registry;
 use podracer::envs::ObsKind;
 use podracer::lower::artifact::PyTree;
@@ -169,7 +167,7 @@ fn eager_and_compiled_runs_agree() {
     let runs = tempfile::tempdir().unwrap();
     let log = |mode: &str| {
         let flags = ["--mode", mode, "--num-steps=16", "--total-timesteps=96"];
-        scalars(&train(&args(runs.path(), SMALL, &flags)).unwrap().run_dir)
+        scalars(&args::<Args>(runs.path(), SMALL, &flags).train().unwrap().run_dir)
     };
     let (jit, eager) = (log("jit"), log("eager"));
     assert_eq!(jit.keys().filter(|(tag, _)| tag == "losses/value_loss").count(), 2);
@@ -255,7 +253,7 @@ fn initial_weights_are_distributed_as_in_pytorch() {
 fn a_nan_of_a_rollout_is_traced_to_its_operation() {
     let runs = tempfile::tempdir().unwrap();
     let flags = [&DIVERGING[..], &["--init-lr=1e15"]].concat();
-    expect_traced_nan(train(&args(runs.path(), SMALL, &flags)));
+    expect_traced_nan(args::<Args>(runs.path(), SMALL, &flags).train());
 }
 
 #[test]

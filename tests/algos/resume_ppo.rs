@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use podracer::algos::ppo::{Args, train};
+use podracer::algos::ppo::Args;
 use podracer::rl::{Algorithm, algorithm};
 
 use super::scalars;
@@ -33,7 +33,7 @@ fn args(runs: &Path) -> Args {
 #[ignore = "run by a_killed_run_is_resumed_as_if_it_had_not_been"]
 fn child() {
     let runs = std::env::var_os(RUNS_DIR).expect("the test that runs this sets it");
-    train(&args(runs.as_ref())).unwrap();
+    args(runs.as_ref()).train().unwrap();
 }
 
 /// The folder of the only run.
@@ -56,7 +56,7 @@ fn model(run: &Path) -> Vec<(String, Vec<u8>)> {
 fn a_killed_run_is_resumed_as_if_it_had_not_been() {
     let root = tempfile::tempdir().unwrap();
     let (whole, parts) = (root.path().join("whole"), root.path().join("parts"));
-    train(&args(&whole)).unwrap();
+    args(&whole).train().unwrap();
     let whole = run_in(&whole).unwrap();
 
     let mut child = Command::new(std::env::current_exe().unwrap());
@@ -76,7 +76,7 @@ fn a_killed_run_is_resumed_as_if_it_had_not_been() {
 
     let words = ["ppo", "--resume", killed.to_str().unwrap(), "--json"];
     let resumed: Args = algorithm::parse(words.map(Into::into)).unwrap();
-    assert_eq!(train(&resumed).unwrap().global_step, 40960);
+    assert_eq!(resumed.train().unwrap().global_step, 40960);
     assert_eq!(bits(&killed), bits(&whole));
     assert!(model(&killed) == model(&whole), "another model");
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use podracer::algos::ppo_anakin::{Args, train};
+use podracer::algos::ppo_anakin::Args;
 use podracer::rl::{Algorithm, checkpoint};
 
 use super::devices;
@@ -27,7 +27,7 @@ fn on_however_many_devices_they_learn_the_same() {
             "--json",
         ];
         let args = Args::from_flags(small.iter().chain(&flags).copied()).unwrap();
-        let summary = train(&args).unwrap();
+        let summary = args.train().unwrap();
         assert_eq!(summary.num_devices.to_string(), devices);
         let file = Path::new(&summary.run_dir).join("ppo_anakin.safetensors");
         let model = checkpoint::load(file).unwrap();

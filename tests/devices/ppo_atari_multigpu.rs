@@ -5,7 +5,7 @@ use std::path::Path;
 
 use podracer::algos::ppo_atari;
 use podracer::algos::ppo_atari_multigpu::{
-    Agent, Args, Metrics, Samples, TrainState, gradient_step, train,
+    Agent, Args, Metrics, Samples, TrainState, gradient_step,
 };
 use podracer::envs::ObsKind;
 use podracer::optim::Adam;
@@ -37,7 +37,7 @@ fn flags<'a>(runs: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 fn run(runs: &Path, more: &[&str]) -> podracer::Result<Summary> {
-    train(&Args::from_flags(flags(runs.to_str().unwrap(), more)).unwrap())
+    Args::from_flags(flags(runs.to_str().unwrap(), more)).unwrap().train()
 }
 
 /// Parameters and moments of a saved model.

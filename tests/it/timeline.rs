@@ -87,7 +87,7 @@ fn a_run_of_ppo_shows_its_programs_and_the_environments() {
     let flags = "--total-timesteps 128 --num-envs 4 --num-steps 16 --num-threads 2 --json";
     let (file, runs) = (path.to_str().unwrap(), runs.to_str().unwrap());
     let flags = flags.split(' ').chain(["--timeline", file, "--runs-dir", runs]);
-    ppo::train(&ppo::Args::from_flags(flags).unwrap()).unwrap();
+    ppo::Args::from_flags(flags).unwrap().train().unwrap();
     let rows = read(&path);
     let own = std::thread::current().name().unwrap().to_string();
     let count = |row: &str, name: &str| rows[row].iter().filter(|span| span.0 == name).count();

@@ -7,10 +7,8 @@ use crate::{DType, Tensor};
 /// Observations and returns of all rollouts of a phase.
 #[derive(Debug, Clone, Tree)]
 pub struct AuxStorage<T> {
-    /// `[n_iteration, T, N, ..]`: observations, in the environment's dtype.
-    pub obs: T,
-    /// `f32[n_iteration, T, N]`: returns.
-    pub returns: T,
+    pub obs: T,     // [n_iteration, T, N, ..]: observations, in the environment's dtype
+    pub returns: T, // f32[n_iteration, T, N]
 }
 
 impl AuxStorage<Tensor> {

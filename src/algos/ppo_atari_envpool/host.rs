@@ -4,8 +4,8 @@
 use super::{Agent, Args, EnvState, Rollout, Samples, make_samples};
 use crate::envs::XlaPool;
 use crate::error::Result;
-use crate::jit::{Jit, effects_barrier, jit};
-use crate::rl::{EpisodeRecord, bootstrap_truncated_batch};
+use crate::jit::{Jit, effects_barrier};
+use crate::rl::{EpisodeRecord, Trainer, bootstrap_truncated_batch};
 use crate::tree::Tree;
 use crate::{Array, Key, Tensor};
 
@@ -74,24 +74,14 @@ impl Columns {
 }
 
 impl<'a> HostRollout<'a> {
-    pub fn new(args: &'a Args) -> HostRollout<'a> {
-        let (mode, check_nans) = (args.run.mode, args.run.check_nans);
+    pub fn new(trainer: &mut Trainer<'a, Args>, args: &'a Args) -> HostRollout<'a> {
         let value = |(agent, obs): ValueArgs<Tensor>| agent.policy_and_value(obs).1;
         let samples = |(agent, rollout): SamplesArgs<Tensor>| make_samples(&agent, rollout, args);
         HostRollout {
             args,
-            act: jit(act as fn(_) -> _)
-                .with_mode(mode)
-                .named("ppo_atari_act")
-                .check_nans(check_nans),
-            value: jit(value as fn(_) -> _)
-                .with_mode(mode)
-                .named("ppo_atari_value")
-                .check_nans(check_nans),
-            samples: jit(Box::new(samples) as Box<dyn Fn(_) -> _>)
-                .with_mode(mode)
-                .named("ppo_atari_samples")
-                .check_nans(check_nans),
+            act: trainer.jit("act", act as fn(_) -> _),
+            value: trainer.jit("value", value as fn(_) -> _),
+            samples: trainer.jit("samples", Box::new(samples) as Box<dyn Fn(_) -> _>),
         }
     }
 
@@ -140,11 +130,5 @@ impl<'a> HostRollout<'a> {
         let rollout = columns.into_rollout([num_steps, num_envs], obs.clone())?;
         let samples = self.samples.call((agent.clone(), rollout))?;
         Ok((EnvState { handle, obs, key }, episodes, samples))
-    }
-
-    /// Returns the seconds spent compiling.
-    pub fn compile_seconds(&self) -> f64 {
-        let (act, value, samples) = (&self.act, &self.value, &self.samples);
-        act.stats().seconds() + value.stats().seconds() + samples.stats().seconds()
     }
 }

@@ -8,15 +8,12 @@ use crate::tree::Tree;
 /// T steps of n environments, split at episode boundaries into S sequences padded to L steps.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct SplitSequences<T> {
-    /// `i32[L, S]`: index, among the `T n` steps, of the step at each position.
-    pub steps: T,
-    /// `i32[S]`: index of the sequence's environment.
-    pub envs: T,
+    pub steps: T, // i32[L, S]: index, among the `T n` steps, of the step at each position
+    pub envs: T,  // i32[S]: index of the sequence's environment
     /// `f32[S]`: 1 where the sequence begins with an episode, 0 where it continues the episode that
     /// was running when the rollout began.
     pub episode_starts: T,
-    /// `i32[T n]`: position of each step in the flattened `[L S]`.
-    pub positions: T,
+    pub positions: T, // i32[T n]: position of each step in the flattened `[L S]`
 }
 
 impl SplitSequences<Array> {

@@ -7,12 +7,9 @@ use crate::{DType, Tensor};
 /// Running mean and variance, by Chan et al.'s update.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Moments<T> {
-    /// Number of examples.
-    pub count: T,
-    /// Mean of each element.
-    pub mean: T,
-    /// Variance of each element.
-    pub var: T,
+    pub count: T, // number of examples
+    pub mean: T,  // mean of each element
+    pub var: T,   // variance of each element
 }
 
 impl Moments<Tensor> {

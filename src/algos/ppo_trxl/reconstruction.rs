@@ -13,10 +13,8 @@ use crate::{Key, Tensor};
 /// Decoder from hidden units to images, for the reconstruction loss.
 #[derive(Debug, Clone, Tree)]
 pub struct TransposedCnn<T> {
-    /// Layer to 64 features of 7 by 7 pixels.
-    pub dense: Dense<T>,
-    /// Transposed convolutions to 84 by 84 pixels.
-    pub convs: [ConvTranspose2d<T>; 3],
+    pub dense: Dense<T>,                // layer to 64 features of 7 by 7 pixels
+    pub convs: [ConvTranspose2d<T>; 3], // transposed convolutions to 84 by 84 pixels
 }
 
 /// Initializes a transposed convolution as CleanRL does. PyTorch stores the kernel as

@@ -33,15 +33,10 @@ pub enum PositionalEncoding {
 /// Attention whose heads share their projections.
 #[derive(Debug, Clone, Tree)]
 pub struct MultiHeadAttention<T> {
-    /// Projection of the values of a head.
-    pub values: Dense<T>,
-    /// Projection of the keys of a head.
-    pub keys: Dense<T>,
-    /// Projection of the query of a head.
-    pub queries: Dense<T>,
-    /// Layer from all heads to the result.
-    pub fc_out: Dense<T>,
-    /// Number of heads.
+    pub values: Dense<T>,  // projection of the values of a head
+    pub keys: Dense<T>,    // projection of the keys of a head
+    pub queries: Dense<T>, // projection of the query of a head
+    pub fc_out: Dense<T>,  // layer from all heads to the result
     pub num_heads: usize,
 }
 
@@ -79,16 +74,11 @@ impl MultiHeadAttention<Tensor> {
 /// Layer of the transformer, with normalization before attention and before the projection.
 #[derive(Debug, Clone, Tree)]
 pub struct TransformerLayer<T> {
-    /// Attention of the input to the memories.
-    pub attention: MultiHeadAttention<T>,
-    /// Normalization of the query.
-    pub layer_norm_q: LayerNorm<T>,
-    /// Normalization of keys and values.
-    pub norm_kv: LayerNorm<T>,
-    /// Normalization before the projection.
-    pub layer_norm_attn: LayerNorm<T>,
-    /// Projection after the attention.
-    pub fc_projection: Dense<T>,
+    pub attention: MultiHeadAttention<T>, // attention of the input to the memories
+    pub layer_norm_q: LayerNorm<T>,       // normalization of the query
+    pub norm_kv: LayerNorm<T>,            // normalization of keys and values
+    pub layer_norm_attn: LayerNorm<T>,    // normalization before the projection
+    pub fc_projection: Dense<T>,          // projection after the attention
 }
 
 impl TransformerLayer<Tensor> {
@@ -115,12 +105,9 @@ impl TransformerLayer<Tensor> {
 /// Memory windows of B steps.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct MemoryWindow<T> {
-    /// `f32[B, W, layers, dim]`: inputs of the layers in the steps of the window.
-    pub memories: T,
-    /// `bool[B, W]`: true for steps before this one.
-    pub mask: T,
-    /// `i32[B, W]`: steps of the episode.
-    pub indices: T,
+    pub memories: T, // f32[B, W, layers, dim]: inputs of the layers in the steps of the window
+    pub mask: T,     // bool[B, W]: true for steps before this one
+    pub indices: T,  // i32[B, W]: steps of the episode
 }
 
 /// Returns the memory windows of steps `episode_steps: i32[B]` of their episodes. The last W steps
@@ -164,14 +151,10 @@ pub(super) fn append_memory(memory: Tensor, new: Tensor) -> Tensor {
 /// Transformer-XL without gradients through its memories.
 #[derive(Debug, Clone, Tree)]
 pub struct Transformer<T> {
-    /// Layers, in order.
-    pub transformer_layers: Vec<TransformerLayer<T>>,
-    /// `f32[max_episode_steps, dim]`: learned positional encoding.
-    pub pos_embedding: Option<T>,
-    /// Maximum number of steps of an episode.
-    pub max_episode_steps: usize,
-    /// True for the positional encoding by sine and cosine.
-    pub absolute: bool,
+    pub transformer_layers: Vec<TransformerLayer<T>>, // layers, in order
+    pub pos_embedding: Option<T>, // f32[max_episode_steps, dim]: learned positional encoding
+    pub max_episode_steps: usize, // maximum number of steps of an episode
+    pub absolute: bool,           // true for the positional encoding by sine and cosine
 }
 
 impl Transformer<Tensor> {

@@ -6,7 +6,6 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::lower::Platform;
 use crate::rl::Algorithm;
-use crate::rl::flags::positive;
 use crate::rl::sweep::{Grid, Scalar, Sweep, as_words};
 use crate::runtime::running_platform;
 use crate::trace::control::map;
@@ -64,7 +63,6 @@ impl AgentOptions {
     /// # Errors
     /// [`Error::Config`](crate::Error::Config) that names the flag.
     pub fn check(&self) -> Result<()> {
-        positive(&[("num-seeds", self.num_seeds)])?;
         self.grid().check()
     }
 

@@ -5,7 +5,6 @@ use super::memory::{ProgramSizes, ensure_memory};
 use super::saved_model::agent_types;
 use super::{AgentTree, AnakinArgs, AnakinEnv, Report, TrainFn, start_runtime};
 use crate::error::Result;
-use crate::jit::jit;
 use crate::rl::{Summary, Trainer};
 use crate::tree::{self, Tree};
 use crate::{Array, Key, Tensor};
@@ -39,9 +38,7 @@ pub fn train_agents<A: AnakinArgs, S: AgentTree, M: AgentTree, P: Tree<Array>>(
     let steps_per_update = args.steps_per_update() as u64;
     let mut trainer = Trainer::start(args, steps_per_update)?;
 
-    let init = jit(|keys: Key<Tensor>| options.for_agents(init_agent, keys))
-        .with_mode(args.options().mode)
-        .named(format!("{}_init", A::NAME));
+    let init = trainer.jit("init", |keys: Key<Tensor>| options.for_agents(init_agent, keys));
     let program = |updates| TrainFn::new(args, env, updates, devices, train_iterations);
     let keys = options.keys(args.options().seed)?;
     let mut state = trainer.init_or_resume(init.call(keys)?, ())?;
@@ -68,10 +65,10 @@ pub fn train_agents<A: AnakinArgs, S: AgentTree, M: AgentTree, P: Tree<Array>>(
         trainer.iteration_steps = next_updates(&log).max(1) * steps_per_update;
         trainer.checkpoint_if_due(&state, ())?;
     }
-    let compile_s = init.stats().seconds() + train_fn.compile_s() + last_train_fn.compile_s();
+    trainer.add_compile_seconds(train_fn.compile_s() + last_train_fn.compile_s());
     let folder = trainer.run.dir.clone();
     // The model is saved before an error of the results can end the run.
-    let summary = trainer.finish(&model(state), compile_s)?;
+    let summary = trainer.finish(&model(state))?;
     let details = log.details(&folder)?;
     let agents = options.num_agents() as u64;
     Ok(Summary {

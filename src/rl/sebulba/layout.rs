@@ -2,7 +2,7 @@
 
 use crate::envs::PoolOptions;
 use crate::error::{Error, Result};
-use crate::rl::flags::{ensure, positive};
+use crate::rl::flags::ensure;
 use crate::runtime::Runtime;
 
 /// Position of this process among those of a run.
@@ -49,7 +49,6 @@ impl Layout {
     /// that do.
     pub fn check(&self) -> Result<()> {
         let there = Runtime::get()?.client.devices().len();
-        positive(&[("num-actor-threads", self.threads), ("local-num-envs", self.envs)])?;
         for (flag, ids) in
             [("actor-device-ids", &self.actors), ("learner-device-ids", &self.learners)]
         {

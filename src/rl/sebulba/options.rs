@@ -45,16 +45,16 @@ pub struct SebulbaOptions {
     #[arg(long, help_heading = HEADING, default_value_t = 0)]
     pub num_devices: usize,
     /// Act while the learner learns, with parameters one update old
-    #[arg(long, help_heading = HEADING, default_value_t = true, action = ArgAction::Set)]
+    #[arg(long, help_heading = HEADING, default_value_t = true)]
     pub concurrency: bool,
     /// Take part in a run of several processes, started by `podracer mpiexec`
-    #[arg(long, help_heading = HEADING, default_value_t = false, action = ArgAction::Set)]
+    #[arg(long, help_heading = HEADING, default_value_t = false)]
     pub distributed: bool,
     /// Seconds to wait for the other processes to start
     #[arg(long, help_heading = HEADING, default_value_t = 120)]
     pub join_timeout: u64,
     /// Give equal parameters, bit for bit, in all layouts of as many environments; slow
-    #[arg(long, help_heading = HEADING, default_value_t = false, action = ArgAction::Set)]
+    #[arg(long, help_heading = HEADING, default_value_t = false)]
     pub deterministic: bool,
     /// Network for images of 84 by 84
     #[arg(long, help_heading = HEADING, value_enum, default_value_t = ImageNetwork::Impala)]
@@ -72,7 +72,7 @@ pub struct SebulbaOptions {
     #[arg(long, help_heading = HEADING, default_value_t = 10)]
     pub log_frequency: u64,
     /// Show the activity of actors and learner on a terminal, above the progress bar
-    #[arg(long, help_heading = HEADING, default_value_t = true, action = ArgAction::Set)]
+    #[arg(long, help_heading = HEADING, default_value_t = true)]
     pub live_view: bool,
 }
 

@@ -138,7 +138,8 @@ where
         run_threads(&mut trainer, &run, programs, state, env_states, boundary)?;
     let learner = [init.stats(), prepare.stats(), gradient_steps.stats()];
     let learner_s: f64 = learner.iter().map(|stats| stats.seconds()).sum();
-    trainer.finish(&model, reset_s + learner_s + rollout_s)
+    trainer.add_compile_seconds(reset_s + learner_s + rollout_s);
+    trainer.finish(&model)
 }
 
 /// Setup and settings of a run.

@@ -6,8 +6,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind as ClapErrorKind;
+use clap::{Command, Parser};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -46,14 +46,12 @@ pub trait Algorithm: Parser + Serialize {
 
     /// Returns the options that every algorithm has.
     fn options(&self) -> &RunOptions;
-    /// Returns the name of the experiment.
-    fn exp_name(&self) -> &str;
     /// Returns the id of the environment.
     fn env_id(&self) -> &str;
     /// Returns the total number of timesteps of the run.
     fn total_timesteps(&self) -> u64;
 
-    /// Checks that the settings are in range and consistent. Starts nothing.
+    /// Checks what the ranges of single flags do not say: relations between them. Starts nothing.
     ///
     /// # Errors
     /// [`Error::Config`] that names the flag.
@@ -106,12 +104,13 @@ pub trait Algorithm: Parser + Serialize {
     fn from_flags<'a>(
         given: impl IntoIterator<Item = &'a str>,
     ) -> std::result::Result<Self, clap::Error> {
-        parse_with([Self::NAME].into_iter().chain(given).map(Into::into), flags::parse_unranged)
+        let words = [Self::NAME].into_iter().chain(given).map(Into::into);
+        parse_with(command::<Self>, words)
     }
 }
 
-/// Implements [`Algorithm`] for a struct of flags with the fields `run`,
-/// `exp_name`, `env_id` and `total_timesteps`: `algorithm!(Args, "dqn", Args::check, train, policy)`.
+/// Implements [`Algorithm`] for a struct of flags with the fields `run`, `env_id` and `total_timesteps`:
+/// `algorithm!(Args, "dqn", Args::check, train, policy)`.
 ///
 /// The functions have the signatures of the trait's methods, with `&Args` in the place of `&self`.
 /// `Args::check` is optional. `play = evaluate` in the place of `policy`, or after it, is an evaluation
@@ -147,10 +146,6 @@ macro_rules! algorithm {
 
             fn options(&self) -> &$crate::rl::RunOptions {
                 &self.run
-            }
-
-            fn exp_name(&self) -> &str {
-                &self.exp_name
             }
 
             fn env_id(&self) -> &str {
@@ -215,16 +210,16 @@ pub(crate) fn settings_of<A: Algorithm>(args: Vec<OsString>) -> Result<Map<Strin
 
 /// Does the part of [`check`] that needs no environment.
 pub(in crate::rl) fn check_names_and_ranges<A: Algorithm>(args: &A) -> Result<()> {
-    files::ensure_plain_name("exp-name", args.exp_name())?;
+    let name = &args.options().exp_name;
+    files::ensure_plain_name("exp-name", name)?;
     files::ensure_env_id(args.env_id())?;
     args.options().set_env_options(args.env_id())?;
-    if CHECKPOINT.strip_suffix(MODEL) == Some(args.exp_name()) {
-        let name = args.exp_name();
+    if CHECKPOINT.strip_suffix(MODEL) == Some(name) {
         return Err(Error::Config(format!(
             "--exp-name {name}: the model would take the place of the checkpoint {CHECKPOINT}"
         )));
     }
-    ranges::ensure(&settings(args)?)
+    ranges::ensure(&settings(args)?, &A::command())
 }
 
 /// Parses a command line, whose first word is the program's name. With `--resume` the settings are
@@ -235,19 +230,30 @@ pub(in crate::rl) fn check_names_and_ranges<A: Algorithm>(args: &A) -> Result<()
 pub fn parse<A: Algorithm>(
     args: impl IntoIterator<Item = OsString>,
 ) -> std::result::Result<A, clap::Error> {
-    parse_with(args, flags::parse_from)
+    parse_with(ranged_command::<A>, args)
+}
+
+/// Returns the command of `A`; `--exp-name` has the algorithm's name as its default.
+fn command<A: Algorithm>() -> Command {
+    flags::command::<A>().mut_arg("exp_name", |arg| arg.default_value(A::NAME))
+}
+
+/// Returns the command of `A` with the ranges of its flags.
+pub(crate) fn ranged_command<A: Algorithm>() -> Command {
+    ranges::ranged(command::<A>())
 }
 
 fn parse_with<A: Algorithm>(
+    command: fn() -> Command,
     args: impl IntoIterator<Item = OsString>,
-    parse: fn(Vec<OsString>) -> std::result::Result<A, clap::Error>,
 ) -> std::result::Result<A, clap::Error> {
     let args = with_vector_defaults(A::VECTOR_DEFAULTS, args);
-    let parsed: A = parse(args.clone())?;
+    let parse = |args: Vec<OsString>| flags::parse_with::<A>(command(), args);
+    let parsed = parse(args.clone())?;
     let Some(run) = &parsed.options().resume else { return Ok(parsed) };
     let refused = |error| {
         let name = args.first().map(|name| name.to_string_lossy().into_owned());
-        let mut command = A::command().bin_name(name.unwrap_or_default());
+        let mut command = command().bin_name(name.unwrap_or_default());
         command.error(ClapErrorKind::ValueValidation, format!("--resume: {error}"))
     };
     let path = checkpoint_in(run);
@@ -327,7 +333,7 @@ pub(in crate::rl) fn resumed_metadata<A: Algorithm>(
 ) -> Result<SavedMetadata> {
     let metadata = saved_by::<A>(path)?;
     let words = [OsString::from(A::NAME)].into_iter().chain(metadata.flags());
-    let began: A = flags::parse_from(words)
+    let began: A = flags::parse_with(ranged_command::<A>(), words)
         .map_err(|error| Error::Config(format!("the settings of {}: {error}", path.display())))?;
     ensure_same_settings(&settings(args)?, &settings(&began)?, path)?;
     Ok(metadata)
@@ -357,7 +363,7 @@ pub(crate) fn policy_of<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> 
 fn saved_settings<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Result<A> {
     metadata.ensure_algorithm(A::NAME, path)?;
     let words = [A::NAME.into()].into_iter().chain(metadata.flags());
-    let args: A = flags::parse_from(words)
+    let args: A = flags::parse_with(ranged_command::<A>(), words)
         .map_err(|error| Error::Argument(format!("the settings in {}: {error}", path.display())))?;
     metadata.ensure_settings_of(&args, path)?;
     let env = EnvSettings::new(args.env_id(), args.options());

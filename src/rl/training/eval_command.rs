@@ -23,7 +23,7 @@ pub struct EvalOptions {
     #[arg(long)]
     pub capture_video: Option<PathBuf>,
     /// Import the Python modules that the settings of the model name
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set,
+    #[arg(long, default_value_t = false,
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub trust_remote_code: bool,
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Command, CommandFactory, Parser};
+use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches, Parser};
 
 use crate::error::{Error, Result};
 use crate::output;
@@ -151,27 +151,32 @@ pub fn normalized_subcommand(
     args
 }
 
-/// Returns the command of `A`: negative numbers are values, and the help of a switch names both
-/// spellings.
-fn command<A: CommandFactory>() -> Command {
+/// Returns the command of `A`: negative numbers are values, and a `bool` is a switch with a value.
+pub(in crate::rl) fn command<A: CommandFactory>() -> Command {
     // If a flag is given twice, the last one counts.
-    A::command().args_override_self(true).mut_args(|arg| {
-        if !arg.get_action().takes_values() {
-            return arg;
-        }
-        match arg.get_long() {
-            Some(name) if is_switch(&arg) => {
-                let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-                let help = format!("{help} [negation: --no-{name}]");
-                arg.num_args(0..=1)
-                    .value_name("true|false")
-                    .hide_possible_values(true)
-                    .help(help)
-                    .long_help(None)
-            }
-            _ => arg.allow_negative_numbers(true),
-        }
+    A::command().args_override_self(true).mut_args(|arg| match arg.get_action() {
+        ArgAction::SetTrue | ArgAction::Set if is_switch(&arg) => switch(arg),
+        action if action.takes_values() => arg.allow_negative_numbers(true),
+        _ => arg,
     })
+}
+
+/// Lets a switch take a value, false by default; its help names both spellings.
+fn switch(arg: Arg) -> Arg {
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let name = arg.get_long().unwrap_or_default();
+    let help = format!("{help} [negation: --no-{name}]");
+    let is_plain = matches!(arg.get_action(), ArgAction::SetTrue);
+    let arg = match is_plain && arg.get_default_values().is_empty() {
+        true => arg.default_value("false"),
+        false => arg,
+    };
+    arg.action(ArgAction::Set)
+        .num_args(0..=1)
+        .value_name("true|false")
+        .hide_possible_values(true)
+        .help(help)
+        .long_help(None)
 }
 
 /// Returns the flags of `A` with their descriptions, as in its help.
@@ -205,20 +210,14 @@ fn explained(error: clap::Error, command: &mut Command) -> clap::Error {
 ///
 /// # Errors
 /// Returns clap's errors, among them the texts of `--help` and `--version`.
-pub(crate) fn parse_from<A: Parser>(
+pub(in crate::rl) fn parse_from<A: Parser>(
     args: impl IntoIterator<Item = OsString>,
 ) -> Result<A, clap::Error> {
     parse_with(ranged(command::<A>()), args)
 }
 
-/// Like [`parse_from`], without the ranges of numbers.
-pub(in crate::rl) fn parse_unranged<A: Parser>(
-    args: impl IntoIterator<Item = OsString>,
-) -> Result<A, clap::Error> {
-    parse_with(command::<A>(), args)
-}
-
-fn parse_with<A: Parser>(
+/// Like [`parse_from`], for this command of `A`.
+pub(in crate::rl) fn parse_with<A: FromArgMatches>(
     command: Command,
     args: impl IntoIterator<Item = OsString>,
 ) -> Result<A, clap::Error> {
@@ -279,40 +278,11 @@ pub fn ensure(
     Err(Error::Config(format!("--{flag} {given}: must be {expected}")))
 }
 
-/// Checks that all of these counts are at least 1.
-///
-/// # Errors
-/// [`Error::Config`] that names the first that is not.
-pub fn positive(counts: &[(&str, usize)]) -> Result<()> {
-    counts.iter().try_for_each(|(flag, count)| ensure(*count > 0, flag, count, "at least 1"))
-}
-
-/// Checks that all of these numbers are between 0 and 1.
-///
-/// # Errors
-/// [`Error::Config`] that names the first that is not.
-pub fn unit(numbers: &[(&str, f64)]) -> Result<()> {
-    let holds = |x: f64| (0.0..=1.0).contains(&x);
-    numbers.iter().try_for_each(|&(flag, x)| ensure(holds(x), flag, x, "between 0 and 1"))
-}
-
-/// Checks that all of these numbers are finite and not below 0.
-///
-/// # Errors
-/// [`Error::Config`] that names the first that is not.
-pub fn not_negative(numbers: &[(&str, f64)]) -> Result<()> {
-    let holds = |x: f64| x.is_finite() && x >= 0.0;
-    numbers.iter().try_for_each(|&(flag, x)| ensure(holds(x), flag, x, "a number not below 0"))
-}
-
-/// Checks the support of a distribution of returns: that `--n-atoms` is at least 2, and that
-/// `--v-min` is below `--v-max`.
+/// Checks that the least return of a distribution, `--v-min`, is below the greatest one.
 ///
 /// # Errors
 /// [`Error::Config`] that names the flag.
-pub fn support(n_atoms: usize, v_min: f64, v_max: f64) -> Result<()> {
-    ensure(n_atoms > 1, "n-atoms", n_atoms, "at least 2")?;
-    ensure((v_max - v_min).is_finite(), "v-min", v_min, "a number, as --v-max")?;
+pub fn support(v_min: f64, v_max: f64) -> Result<()> {
     ensure(v_min < v_max, "v-max", v_max, &format!("above --v-min {v_min}"))
 }
 
@@ -348,7 +318,6 @@ pub fn update_schedule(
     (train_flag, train_frequency): (&str, usize),
     target_network_frequency: usize,
 ) -> Result<()> {
-    positive(&[("num-envs", num_envs), (train_flag, train_frequency)])?;
     ensure(
         train_frequency.is_multiple_of(num_envs),
         train_flag,
@@ -356,7 +325,7 @@ pub fn update_schedule(
         &format!("a multiple of --num-envs {num_envs}, the timesteps of one step of all"),
     )?;
     ensure(
-        target_network_frequency > 0 && target_network_frequency.is_multiple_of(train_frequency),
+        target_network_frequency.is_multiple_of(train_frequency),
         "target-network-frequency",
         target_network_frequency,
         &format!("a multiple of --{train_flag} {train_frequency}"),
@@ -403,11 +372,6 @@ pub fn batches(
     num_minibatches: usize,
     total_timesteps: u64,
 ) -> Result<()> {
-    positive(&[
-        ("num-envs", num_envs),
-        ("num-steps", num_steps),
-        ("num-minibatches", num_minibatches),
-    ])?;
     let batch = product(&[("num-envs", num_envs), ("num-steps", num_steps)])?;
     ensure(
         batch.is_multiple_of(num_minibatches),
@@ -443,9 +407,9 @@ mod tests {
 
     #[derive(Debug, Parser)]
     struct Args {
-        #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+        #[arg(long, default_value_t = true)]
         anneal_lr: bool,
-        #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+        #[arg(long, default_value_t = false)]
         save_model: bool,
         #[arg(long, default_value = "x")]
         exp_name: String,
@@ -459,7 +423,7 @@ mod tests {
 
     fn parse(args: &[&str]) -> Args {
         let args = ["test"].iter().chain(args).map(OsString::from);
-        parse_unranged(args).unwrap()
+        parse_with(command::<Args>(), args).unwrap()
     }
 
     #[test]
@@ -632,10 +596,6 @@ mod tests {
         assert_eq!(
             error(10, 2),
             "--target-network-frequency 10: must be a multiple of --train-frequency 4"
-        );
-        assert_eq!(
-            error(0, 2),
-            "--target-network-frequency 0: must be a multiple of --train-frequency 4"
         );
         assert_eq!(
             error(400, 3),

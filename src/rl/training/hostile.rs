@@ -20,8 +20,6 @@ use crate::trace::TensorType;
 
 #[derive(Debug, Parser, Serialize)]
 struct Args {
-    #[arg(long, default_value = "count")]
-    exp_name: String,
     #[arg(long, default_value = "Numbers-v0")]
     env_id: String,
     #[arg(long, default_value_t = 200)]
@@ -49,7 +47,7 @@ fn train(args: &Args) -> Result<Summary> {
         trainer.record(&[game], Some(&Array::from(next as f32)))?;
         trainer.checkpoint_if_due(&count, ())?;
     }
-    trainer.finish(&count, 0.0)
+    trainer.finish(&count)
 }
 
 fn play(_: &Args, _: &Checkpoint, _: &mut Evaluation) -> Result<()> {

@@ -69,17 +69,20 @@ An algorithm's settings hold it flattened, for clap and for serde."
 #[allow(missing_docs)]
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct RunOptions {
+    /// Name of the experiment
+    #[arg(long, default_value = "")]
+    pub exp_name: String,
     /// Seed of the experiment: the same seed gives the same run, bit for bit
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// No effect: a run repeats bit for bit
-    #[arg(long, action = clap::ArgAction::Set)]
+    #[arg(long)]
     pub torch_deterministic: Option<bool>,
     /// Device of a CleanRL script; here PODRACER_PLATFORM=cuda chooses a GPU
-    #[arg(long, action = clap::ArgAction::Set)]
+    #[arg(long)]
     pub cuda: Option<bool>,
     /// Track the run with Weights & Biases, by the Python package wandb
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub track: bool,
     /// Project in Weights & Biases
     #[arg(long, default_value = "cleanRL")]
@@ -91,13 +94,13 @@ pub struct RunOptions {
     #[arg(long)]
     pub wandb_group: Option<String>,
     /// Film episodes of training (0, 1, 8, 27, .. 1000, 2000, ..) and of the evaluation
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub capture_video: bool,
     /// Save the model into the run's folder, and evaluate it for --eval-episodes
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub save_model: bool,
     /// Upload the saved model to the Hugging Face Hub, by the package huggingface_hub
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub upload_model: bool,
     /// User or organization on the Hugging Face Hub
     #[arg(long, default_value = "")]
@@ -107,13 +110,13 @@ pub struct RunOptions {
     #[arg(long, value_enum, default_value_t = Mode::Jit)]
     pub mode: Mode,
     /// Print the result as one line of JSON, and no lines of progress
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub json: bool,
     /// Episodes of the evaluation of a saved model
     #[arg(long, default_value_t = 10)]
     pub eval_episodes: usize,
     /// Stop at the first NaN, and report its operation and source line
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     pub check_nans: bool,
     /// Record a timeline into this file, for Perfetto or chrome://tracing
     #[arg(long)]
@@ -143,7 +146,7 @@ pub struct RunOptions {
     #[arg(long)]
     pub resume: Option<PathBuf>,
     /// Import the Python modules that the settings of the resumed run name
-    #[arg(long, default_value_t = false, action = clap::ArgAction::Set)]
+    #[arg(long, default_value_t = false)]
     #[serde(skip)]
     pub trust_remote_code: bool,
 }

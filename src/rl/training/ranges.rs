@@ -304,14 +304,20 @@ pub fn ranged(command: Command) -> Command {
     command.mut_subcommands(ranged)
 }
 
-/// Checks that every number of the settings is in the range of its flag.
+/// Checks that every number of the settings is in the range of its flag. `command` has the flags.
 ///
 /// # Errors
 /// [`Error::Config`] that names the first that is not.
-pub(in crate::rl) fn ensure(settings: &Map<String, Value>) -> Result<()> {
+pub(in crate::rl) fn ensure(settings: &Map<String, Value>, command: &Command) -> Result<()> {
     for (name, value) in settings {
         let flag = name.replace('_', "-");
         let Some(range) = range_of(&flag) else { continue };
+        let arg = command.get_arguments().find(|arg| arg.get_long() == Some(&flag));
+        let is_optional = arg.is_none_or(|arg| arg.get_default_values().is_empty());
+        // JSON has null for NaN and infinity too.
+        if value.is_null() && !is_optional {
+            return Err(Error::Config(format!("--{flag} is not finite: {}", range.expected())));
+        }
         let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
         let outside = values.iter().find(|value| match value.as_u64() {
             Some(number) => !range.has_int(number),
@@ -416,11 +422,14 @@ mod tests {
 
     #[test]
     fn settings_without_a_command_line_have_ranges_too() {
-        let of = |json: &str| ensure(&serde_json::from_str(json).unwrap());
+        let of = |json: &str| ensure(&serde_json::from_str(json).unwrap(), &Args::command());
         of(r#"{"num_envs": 4, "gamma": 1, "actor_device_ids": [1], "target_kl": null}"#).unwrap();
-        for json in
-            [r#"{"num_envs": 0}"#, r#"{"gamma": -0.5}"#, r#"{"actor_device_ids": [1, 256]}"#]
-        {
+        for json in [
+            r#"{"num_envs": 0}"#,
+            r#"{"gamma": -0.5}"#,
+            r#"{"gamma": null}"#,
+            r#"{"actor_device_ids": [1, 256]}"#,
+        ] {
             assert!(of(json).is_err(), "{json}");
         }
         let error = of(r#"{"num_envs": 0}"#).unwrap_err().to_string();

@@ -7,8 +7,10 @@ use serde_json::Value;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
-use crate::jit::Mode;
+use crate::jit::cache::SharedStats;
+use crate::jit::{Jit, Mode, jit};
 use crate::output;
+use crate::pmap::{Pmap, pmap_with_mode};
 use crate::rl::algorithm::{self, Algorithm};
 use crate::rl::evaluation::Evaluation;
 use crate::rl::files;
@@ -19,9 +21,12 @@ use crate::rl::saved::{self, CHECKPOINT, Envs, MODEL, SavedMetadata, checkpoint_
 use crate::rl::tensorboard::continues;
 use crate::rl::track::Tracker;
 use crate::rl::training_video::{self, TrainingVideos};
-use crate::rl::{EpisodeRecord, OnWriteError, Progress, Run, Summary, checkpoint, interrupt};
+use crate::rl::{
+    EpisodeRecord, OnWriteError, Progress, Run, RunOptions, Summary, checkpoint, interrupt,
+};
 use crate::runtime::Runtime;
 use crate::timeline::{self, Timeline};
+use crate::trace::{Axis, Tensor};
 use crate::tree::{self, Tree};
 
 /// Minimum number of timesteps between two entries of one tag, where a call returns many values.
@@ -36,13 +41,11 @@ const INTERRUPTED: i32 = 255;
 /// use clap::Parser;
 /// use podracer::rl::checkpoint::Checkpoint;
 /// use podracer::rl::{Evaluation, RunOptions, Summary, Trainer};
-/// use podracer::{Array, Result, Tensor, Tree, algorithm, jit};
+/// use podracer::{Array, Result, Tensor, Tree, algorithm};
 ///
 /// /// Halves a number until the timesteps are used up
 /// #[derive(Debug, Parser, serde::Serialize)]
 /// struct Args {
-///     #[arg(long, default_value = "halve")]
-///     exp_name: String,
 ///     #[arg(long, default_value = "CartPole-v1")]
 ///     env_id: String,
 ///     #[arg(long, default_value_t = 100)]
@@ -61,7 +64,7 @@ const INTERRUPTED: i32 = 255;
 ///
 /// fn train(args: &Args) -> Result<Summary> {
 ///     let mut trainer = Trainer::start(args, 20)?; // 20 timesteps an iteration
-///     let halve = jit(|x: Tensor| (x / 2.0, Metrics { loss: x }));
+///     let halve = trainer.jit("step", |x: Tensor| (x / 2.0, Metrics { loss: x }));
 ///     // With --resume: the state of the checkpoint. There are no environments here.
 ///     let mut state = trainer.init_or_resume(Array::from(8.0f32), ())?;
 ///     while trainer.should_continue() {
@@ -70,7 +73,7 @@ const INTERRUPTED: i32 = 255;
 ///         trainer.record(&[], Some(&metrics))?;
 ///         trainer.checkpoint_if_due(&state, ())?;
 ///     }
-///     trainer.finish(&state, halve.stats().seconds())
+///     trainer.finish(&state)
 /// }
 ///
 /// fn play(_: &Args, _: &Checkpoint, _: &mut Evaluation) -> Result<()> {
@@ -82,7 +85,7 @@ const INTERRUPTED: i32 = 255;
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let runs = folder.path().to_str().unwrap();
 /// # let args = Args::from_flags(["--json", "--runs-dir", runs]).unwrap();
-/// let summary = train(&args)?;
+/// let summary = args.train()?;
 /// assert_eq!(summary.global_step, 100);
 /// # Ok(())
 /// # }
@@ -113,6 +116,11 @@ pub struct Trainer<'a, A> {
     window: (Instant, u64),
     /// Additional host state of the algorithm's loop; checkpoints save it.
     pub extra_state: Value,
+    /// Cost of the programs that [`jit`](Trainer::jit) has made, and of others, in seconds.
+    programs: Vec<SharedStats>,
+    other_compile_s: f64,
+    /// Learning rate of this iteration, not logged yet.
+    learning_rate: Option<f64>,
     /// Number of devices used.
     pub devices: usize,
     /// Rank of this process: only the first process saves checkpoints and the model.
@@ -151,12 +159,12 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         interrupt::install()?;
         let mut run = match &options.resume {
             _ if rank > 0 => {
-                let exp_name = format!("{}_process{rank}", args.exp_name());
+                let exp_name = format!("{}_process{rank}", options.exp_name);
                 Run::create(&options.runs_dir, &exp_name, args.env_id(), options.seed, args)?
             }
             None => {
-                let (exp_name, env_id) = (args.exp_name(), args.env_id());
-                Run::create(&options.runs_dir, exp_name, env_id, options.seed, args)?
+                let exp_name = &options.exp_name;
+                Run::create(&options.runs_dir, exp_name, args.env_id(), options.seed, args)?
             }
             Some(run) => {
                 let path = checkpoint_in(run);
@@ -167,7 +175,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
                 metadata.ensure_algorithm(A::NAME, &path)?;
                 let run_state = metadata.checked_run_state(&path)?;
                 let run_state = (&run_state, lock);
-                Run::reopen(&path, args.exp_name(), args.env_id(), options.seed, run_state)?
+                Run::reopen(&path, &options.exp_name, args.env_id(), options.seed, run_state)?
             }
         };
         if options.on_write_error == OnWriteError::Continue {
@@ -198,12 +206,66 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             last_checkpoint: 0,
             window: (Instant::now(), 0),
             extra_state: Value::Null,
+            programs: Vec::new(),
+            other_compile_s: 0.0,
+            learning_rate: None,
             devices: 1,
             rank,
             write_failed: false,
             videos: None,
             renders: true,
         })
+    }
+
+    /// Makes a program of the training loop, as [`jit`](jit()) does: in the mode of `--mode`, with the name
+    /// `{algorithm}_{name}`, and with `--check-nans` searched for NaNs. The result of the run includes its
+    /// compilation time.
+    #[track_caller]
+    pub fn jit<X, Y, F>(&mut self, name: &str, f: F) -> Jit<X, Y, F>
+    where
+        X: Tree<Tensor>,
+        Y: Tree<Tensor>,
+        F: Fn(X) -> Y,
+    {
+        let RunOptions { mode, check_nans, .. } = *self.args.options();
+        let program = jit(f).named(format!("{}_{name}", A::NAME));
+        self.programs.push(program.shared_stats());
+        program.with_mode(mode).check_nans(check_nans)
+    }
+
+    /// Makes a program of several devices, as [`pmap`](crate::pmap()) does, like [`jit`](Trainer::jit).
+    #[track_caller]
+    pub fn pmap<X, Y, F>(&mut self, name: &str, axis: &'static str, f: F) -> Pmap<X, Y, F>
+    where
+        X: Tree<Tensor>,
+        Y: Tree<Tensor>,
+        F: Fn(Axis, X) -> Y,
+    {
+        let program = pmap_with_mode(self.args.options().mode, axis, f);
+        self.programs.push(program.shared_stats());
+        program.named(format!("{}_{name}", A::NAME))
+    }
+
+    /// Adds the compilation time of a program that [`jit`](Trainer::jit) did not make, in seconds.
+    pub fn add_compile_seconds(&mut self, seconds: f64) {
+        self.other_compile_s += seconds;
+    }
+
+    /// Returns the number of iterations so far.
+    pub fn iteration(&self) -> u64 {
+        self.global_step / self.iteration_steps
+    }
+
+    /// Returns the learning rate of this iteration, `f32[]`: `initial`, or with `anneal` a fraction of it
+    /// that falls linearly to 0. [`record`](Trainer::record) logs it as `charts/learning_rate`.
+    pub fn learning_rate(&mut self, initial: f64, anneal: bool) -> Array {
+        let num_iterations = self.end / self.iteration_steps;
+        let rate = match anneal {
+            true => initial * (1.0 - self.iteration() as f64 / num_iterations as f64),
+            false => initial,
+        };
+        self.learning_rate = Some(rate);
+        Array::from(rate as f32)
     }
 
     /// Returns the area for lines above the progress bar, if there is a bar.
@@ -398,7 +460,11 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         if let Some(metrics) = metrics {
             self.record_metrics(metrics)?;
         }
-        self.advance(self.iteration_steps)
+        self.advance(self.iteration_steps)?;
+        match self.learning_rate.take() {
+            Some(rate) => self.log(&[("charts/learning_rate", rate)]),
+            None => Ok(()),
+        }
     }
 
     /// Logs additional scalars of an algorithm at the current timestep.
@@ -476,8 +542,10 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     ///
     /// # Errors
     /// Returns errors of file I/O and of [`Algorithm::play`].
-    pub fn finish<M: Tree<Array>>(mut self, model: &M, compile_s: f64) -> Result<Summary> {
+    pub fn finish<M: Tree<Array>>(mut self, model: &M) -> Result<Summary> {
         let options = self.args.options();
+        let programs = self.programs.iter().map(|stats| stats.get().seconds());
+        let compile_s = programs.sum::<f64>() + self.other_compile_s;
         self.update_progress();
         self.run.events.flush()?;
         let platform = match options.mode {
@@ -495,7 +563,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         self.track_videos();
         let keeps_model = options.save_model || options.upload_model || options.capture_video;
         if self.rank == 0 && keeps_model {
-            let path = self.run.dir.join(format!("{}{MODEL}", self.args.exp_name()));
+            let path = self.run.dir.join(format!("{}{MODEL}", self.args.options().exp_name));
             let metadata = SavedMetadata::of(A::NAME, self.args, None)?;
             let saved = checkpoint::save_tree(&path, model, &metadata);
             let there = saved.is_ok();
@@ -548,7 +616,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     fn upload(&self, path: &Path, returns: &[f64]) -> Result<()> {
         let model = hub::SavedModel {
             algorithm: A::NAME,
-            exp_name: self.args.exp_name(),
+            exp_name: &self.args.options().exp_name,
             env_id: self.args.env_id(),
             run: &self.run.name,
             path,
@@ -571,13 +639,11 @@ mod tests {
     use crate::algos::registry;
     use crate::rl::checkpoint::Checkpoint;
     use crate::rl::tensorboard::{Event, Value, read_events};
-    use crate::rl::{RunOptions, Summary, algorithm};
+    use crate::rl::{Summary, algorithm};
 
     /// Counts to the end of the run
     #[derive(Debug, Parser, Serialize)]
     struct Args {
-        #[arg(long, default_value = "count")]
-        exp_name: String,
         #[arg(long, default_value = "Numbers-v0")]
         env_id: String,
         #[arg(long, default_value_t = 500)]
@@ -659,7 +725,7 @@ mod tests {
             trainer.record(&[episode], Some(&Array::from(next as f32)))?;
             trainer.checkpoint_if_due(&count, ())?;
         }
-        trainer.finish(&count, 0.0)
+        trainer.finish(&count)
     }
 
     fn args(folder: &Path, flags: &[&str]) -> std::result::Result<Args, String> {

@@ -201,34 +201,27 @@ fn logprobs() -> Array {
     Array::new([STEPS, ENVS], &values).unwrap()
 }
 
-/// Indices below `count` of as many minibatches as the fixtures have, `i32[20, ..]`.
-fn indices(count: usize) -> Array {
-    let all = minibatches(5, 4, count);
-    let indices: Vec<i32> = all.iter().flat_map(|one| one.to_vec::<i32>().unwrap()).collect();
-    Array::new([all.len(), indices.len() / all.len()], &indices).unwrap()
+/// Indices below `count` of as many minibatches as the fixtures have.
+fn indices(count: usize) -> Vec<Array> {
+    minibatches(5, 4, count)
 }
 
 /// Gradient steps on the minibatches of `indices`, each a call.
 macro_rules! follows_cleanrl {
-    ($algorithm:ident, $args:expr, $agent:expr, $samples:expr, $indices:expr, $rate:expr
-        $(, $field:ident: $value:expr)*) => {{
-        use $algorithm::{Minibatch, TrainState, minibatch_step};
+    ($algorithm:ident, $args:expr, $agent:expr, $samples:expr, $indices:expr, $rate:expr) => {{
+        use $algorithm::{Samples, TrainState, gradient_step};
         let args = $args;
-        let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, &args).0);
-        let agent = $agent;
-        let mut minibatch = Minibatch {
-            samples: $samples,
-            indices: $indices,
-            index: Array::from(0i32),
-            learning_rate: Array::from($rate as f32),
-            $($field: $value,)*
-        };
+        type Input<T> = (TrainState<T>, Samples<T>, T, T);
+        let step = jit(|(train_state, samples, indices, rate): Input<Tensor>| {
+            gradient_step(train_state, &gather_minibatch(samples, indices), rate, &args).0
+        });
+        let (agent, samples, indices) = ($agent, $samples, $indices);
         let mut train_state = TrainState { opt_state: adam_state(&agent), agent };
         let recorded = Trajectory::of(stringify!($algorithm));
         for update in 0..UPDATES {
-            let index = update % minibatch.indices.shape()[0];
-            minibatch.index = Array::from(index as i32);
-            train_state = step.call((train_state, minibatch.clone())).unwrap();
+            let indices = indices[update % indices.len()].clone();
+            let rate = Array::from($rate as f32);
+            train_state = step.call((train_state, samples.clone(), indices, rate)).unwrap();
             recorded.check(update, &train_state.agent);
         }
     }};
@@ -245,7 +238,7 @@ fn ppo_atari_envpool_follows_cleanrl() {
     let samples = samples_of.call((agent.clone(), rollout!(4))).unwrap();
     // All samples in each step.
     let all: Vec<i32> = (0..(STEPS * ENVS) as i32).collect();
-    let indices = Array::new([1, STEPS * ENVS], &all).unwrap();
+    let indices = [Array::new([STEPS * ENVS], &all).unwrap()];
     let rate = args.learning_rate;
     follows_cleanrl!(ppo_atari_envpool, args, agent, samples, indices, rate);
 }
@@ -283,7 +276,9 @@ fn ppo_pettingzoo_ma_atari_follows_cleanrl() {
 
 #[test]
 fn ppo_atari_lstm_follows_cleanrl() {
-    use ppo_atari_lstm::{Agent, Args, Rollout, Sizes, make_samples};
+    use ppo_atari_lstm::{
+        Agent, Args, Minibatch, Rollout, Sizes, TrainState, make_samples, minibatch_step,
+    };
     let args = Args::from_flags([""; 0]).unwrap();
     type Input<T> = (Agent<T>, Rollout<T>, T);
     let samples_of = jit(|(agent, rollout, first): Input<Tensor>| {
@@ -304,7 +299,23 @@ fn ppo_atari_lstm_follows_cleanrl() {
     let first = flags("first", 2, [1, ENVS]);
     let samples = samples_of.call((agent.clone(), rollout, first)).unwrap();
     let rate = args.learning_rate * (1.0 - 2.0 / 10.0);
-    follows_cleanrl!(ppo_atari_lstm, args, agent, samples, indices(ENVS), rate, sequences: None);
+    let step = jit(|(train_state, minibatch)| minibatch_step(train_state, minibatch, &args).0);
+    let all: Vec<i32> = indices(ENVS).iter().flat_map(|one| one.to_vec::<i32>().unwrap()).collect();
+    let count = indices(ENVS).len();
+    let mut minibatch = Minibatch {
+        samples,
+        indices: Array::new([count, all.len() / count], &all).unwrap(),
+        index: Array::from(0i32),
+        sequences: None,
+        learning_rate: Array::from(rate as f32),
+    };
+    let mut train_state = TrainState { opt_state: adam_state(&agent), agent };
+    let recorded = Trajectory::of("ppo_atari_lstm");
+    for update in 0..UPDATES {
+        minibatch.index = Array::from((update % count) as i32);
+        train_state = step.call((train_state, minibatch.clone())).unwrap();
+        recorded.check(update, &train_state.agent);
+    }
 }
 
 #[test]
