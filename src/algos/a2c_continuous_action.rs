@@ -11,7 +11,6 @@ use crate::nn::normalize::{
 };
 use crate::nn::{Activation, Mlp, init::orthogonal};
 use crate::optim::{RmsProp, RmsPropState};
-use crate::rl::flags::batches;
 use crate::rl::prelude::*;
 use crate::rl::spaces::Bounds;
 
@@ -202,8 +201,7 @@ pub struct Rollout<T> {
     pub next_obs: T, // f32[N, obs_size]: observations after the last step
 }
 
-/// Steps all environments once with sampled actions. Returns the observations, actions, rewards and
-/// ends of episodes of this step.
+/// Steps all environments once with sampled actions; returns the transitions of this step.
 fn env_step(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
@@ -397,10 +395,8 @@ fn train_iterations(
 
 fn train(args: &Args) -> Result<Summary> {
     let (pool, obs_size, bounds) = pools::continuous(args, args.num_envs, args.run.seed)?;
-    let (handle, mut envs) = pool.xla()?;
-    if args.bootstrap_truncated {
-        envs = envs.with_final_obs()?;
-    }
+    let (handle, envs) = pool.xla()?;
+    let envs = if args.bootstrap_truncated { envs.with_final_obs()? } else { envs };
     let mut trainer = Trainer::start(args, (args.updates_per_call() * args.batch_size()) as u64)?;
     let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();

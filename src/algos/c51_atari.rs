@@ -7,7 +7,7 @@ use crate::nn::{Dense, Encoder, init};
 use crate::optim::{incremental_update, periodic_update};
 use crate::random::{randint, uniform};
 use crate::rl::flags::{
-    at_least_one_call, ensure, largest_divisor, support, update_schedule, within,
+    at_least_one_call, largest_divisor, support, update_schedule, updates_in_calls,
 };
 use crate::rl::frames::{
     FrameBuffer, FrameTransition, SampledBatch, min_buffer_size, newest_frame, stack_and_frame,
@@ -107,9 +107,7 @@ impl Args {
     fn check(&self) -> Result<()> {
         let (train, target) = (self.train_frequency, self.target_network_frequency);
         update_schedule(self.num_envs, ("train-frequency", train), target)?;
-        let (updates, all) = (self.updates_per_call(), target / train);
-        let expected = format!("a divisor of {all}, the gradient steps between target updates");
-        ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
+        updates_in_calls(self.updates_per_call(), target / train)?;
         at_least_one_call(self.total_timesteps, self.steps_per_call())?;
         support(self.v_min, self.v_max)?;
         let least = min_buffer_size(train, self.num_envs);

@@ -6,7 +6,6 @@
 
 use crate::Sharded;
 use crate::optim::{RmsProp, RmsPropState, apply_updates, clip_by_global_norm};
-use crate::rl::flags::ensure;
 use crate::rl::prelude::*;
 use crate::rl::sebulba::{
     self, Agent, LearnerFunctions, Reduce, Rollout, SebulbaOptions, Sizes, UpdateConfig,

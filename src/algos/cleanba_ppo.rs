@@ -5,7 +5,6 @@
 //! with reasons, are listed in `docs/algos/cleanba_ppo.md`.
 
 use crate::optim::{apply_updates, clip_by_global_norm};
-use crate::rl::flags::ensure;
 use crate::rl::prelude::*;
 use crate::rl::sebulba::{
     self, Agent, LearnerFunctions, Reduce, Rollout, SebulbaOptions, Sizes, UpdateConfig,

@@ -8,7 +8,6 @@
 use crate::distributions::{TanhCorrection, TanhNormal};
 use crate::nn::{BatchRenorm, BatchRenormStats, Dense, init::lecun_normal};
 use crate::random::normal;
-use crate::rl::flags::{ensure, within};
 use crate::rl::prelude::*;
 use crate::rl::replay::{ReplayBuffer, Transition, concatenate_steps};
 use crate::rl::spaces::Bounds;

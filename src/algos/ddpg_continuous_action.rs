@@ -7,7 +7,6 @@
 use crate::nn::{Activation, Mlp};
 use crate::optim::incremental_update;
 use crate::random::normal;
-use crate::rl::flags::{ensure, within};
 use crate::rl::prelude::*;
 use crate::rl::replay::{ReplayBuffer, Transition, concatenate_steps};
 use crate::rl::spaces::Bounds;

@@ -4,8 +4,6 @@
 //!
 //! Differences from PureJaxRL, with reasons, are listed in `docs/algos/dpo_anakin.md`.
 
-use std::ops::Deref;
-
 use crate::distributions::{ActionDistribution, Categorical, DiagNormal};
 use crate::envs::traced::EpisodeState;
 use crate::envs::{ActionKind, EnvPool, PoolOptions};
@@ -14,11 +12,10 @@ use crate::nn::init::orthogonal;
 use crate::nn::normalize::RunningMeanStd;
 use crate::random;
 use crate::rl::anakin::{
-    AgentOptions, AnakinArgs, AnakinEnv, Normalizers, Report, SweptValues, argmax, clip_by_norm,
+    AgentOptions, AnakinArgs, AnakinEnv, Normalizers, Report, argmax, clip_by_norm,
     evaluated_agent, is_packable, load_agents, normalize, permutations, scan_packed, select_agent,
-    train_agents, with_sweeps_of,
+    traced_args, train_agents, with_sweeps_of,
 };
-use crate::rl::flags::{batches, ensure};
 use crate::rl::prelude::*;
 use crate::rl::sweep::Scalar;
 use crate::trace::jacobian::ravel;
@@ -29,7 +26,7 @@ use crate::trace::ops::{concatenate, full};
 // The defaults are those of PureJaxRL.
 /// DPO, environments included, as one compiled program
 #[derive(Debug, Clone, Parser, Serialize)]
-#[command(mut_args(with_sweeps_of(&SWEPT)))]
+#[command(mut_args(with_sweeps_of(SWEPT)))]
 pub struct Args {
     #[command(flatten)]
     #[serde(flatten)]
@@ -139,10 +136,6 @@ impl AnakinArgs for Args {
         self.batch_size()
     }
 
-    fn steps_per_rollout(&self) -> usize {
-        self.batch_size()
-    }
-
     fn memory_flags(&self) -> String {
         format!("--num-envs {} --num-steps {}", self.num_envs, self.num_steps)
     }
@@ -153,43 +146,7 @@ impl AnakinArgs for Args {
     }
 }
 
-/// Hyperparameters that `--sweep` takes.
-const SWEPT: [&str; 5] = ["learning-rate", "gamma", "gae-lambda", "clip-coef", "ent-coef"];
-
-/// [`Args`] of one agent inside the program: the hyperparameters that a sweep can vary are fields of
-/// their own, fixed or traced, in place of those of [`Args`].
-#[derive(Debug, Clone, Copy)]
-pub struct TracedArgs<'a> {
-    args: &'a Args,
-    pub learning_rate: Scalar,
-    pub gamma: Scalar,
-    pub gae_lambda: Scalar,
-    pub clip_coef: Scalar,
-    pub ent_coef: Scalar,
-}
-
-impl<'a> TracedArgs<'a> {
-    /// Creates the settings of the agent with these values `f32[]`, one for each `--sweep`.
-    pub fn new(args: &'a Args, swept: &[Tensor]) -> TracedArgs<'a> {
-        let swept = SweptValues::new(&args.agents, swept);
-        TracedArgs {
-            args,
-            learning_rate: swept.scalar("learning-rate", args.learning_rate),
-            gamma: swept.scalar("gamma", args.gamma),
-            gae_lambda: swept.scalar("gae-lambda", args.gae_lambda),
-            clip_coef: swept.scalar("clip-coef", args.clip_coef),
-            ent_coef: swept.scalar("ent-coef", args.ent_coef),
-        }
-    }
-}
-
-impl Deref for TracedArgs<'_> {
-    type Target = Args;
-
-    fn deref(&self) -> &Args {
-        self.args
-    }
-}
+traced_args!(learning_rate, gamma, gae_lambda, clip_coef, ent_coef);
 
 // -------------------------------------------------------------------------------------- network
 

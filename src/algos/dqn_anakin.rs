@@ -4,23 +4,19 @@
 //!
 //! Differences from PureJaxRL, with reasons, are listed in `docs/algos/dqn_anakin.md`.
 
-use std::ops::Deref;
-
 use crate::envs::traced::EpisodeState;
 use crate::envs::{EnvPool, ObsKind, PoolOptions};
 use crate::nn::{Activation, Encoder, Mlp, init};
 use crate::optim::incremental_update;
 use crate::random::{randint, uniform};
-use crate::rl::Algorithm;
 use crate::rl::anakin::{
-    AgentOptions, AnakinArgs, AnakinEnv, Report, SweptValues, evaluated_agent, load_agents,
-    select_agent, train_agents, with_sweeps_of,
+    AgentOptions, AnakinArgs, AnakinEnv, Report, evaluated_agent, load_agents, select_agent,
+    traced_args, train_agents, with_sweeps_of,
 };
-use crate::rl::flags::{at_least_one_call, update_schedule, within};
+use crate::rl::flags::{at_least_one_call, update_schedule};
 use crate::rl::minibatch::merge_time_and_env;
 use crate::rl::prelude::*;
 use crate::rl::replay::{ReplayBuffer, Transition};
-use crate::rl::sweep::Scalar;
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -28,7 +24,7 @@ use crate::rl::sweep::Scalar;
 /// DQN, environments included, as one compiled program
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(
-    mut_args(with_sweeps_of(&SWEPT)),
+    mut_args(with_sweeps_of(SWEPT)),
     mut_args(|arg| match arg.get_id() == "updates_per_call" {
         true => arg.help("The number of target updates in one call; 0 makes about 64 calls"),
         false => arg,
@@ -137,41 +133,7 @@ impl AnakinArgs for Args {
     }
 }
 
-/// Hyperparameters that `--sweep` takes.
-const SWEPT: [&str; 4] = ["learning-rate", "gamma", "end-e", "exploration-fraction"];
-
-/// [`Args`] of one agent inside the program: the hyperparameters that a sweep can vary are fields of
-/// their own, fixed or traced, in place of those of [`Args`].
-#[derive(Debug, Clone, Copy)]
-pub struct TracedArgs<'a> {
-    args: &'a Args,
-    pub learning_rate: Scalar,
-    pub gamma: Scalar,
-    pub end_e: Scalar,
-    pub exploration_fraction: Scalar,
-}
-
-impl<'a> TracedArgs<'a> {
-    /// Creates the settings of the agent with these values `f32[]`, one for each `--sweep`.
-    pub fn new(args: &'a Args, swept: &[Tensor]) -> TracedArgs<'a> {
-        let swept = SweptValues::new(&args.agents, swept);
-        TracedArgs {
-            args,
-            learning_rate: swept.scalar("learning-rate", args.learning_rate),
-            gamma: swept.scalar("gamma", args.gamma),
-            end_e: swept.scalar("end-e", args.end_e),
-            exploration_fraction: swept.scalar("exploration-fraction", args.exploration_fraction),
-        }
-    }
-}
-
-impl Deref for TracedArgs<'_> {
-    type Target = Args;
-
-    fn deref(&self) -> &Args {
-        self.args
-    }
-}
+traced_args!(learning_rate, gamma, end_e, exploration_fraction);
 
 // -------------------------------------------------------------------------------------- network
 

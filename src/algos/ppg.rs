@@ -12,9 +12,8 @@ use crate::nn::normalize::{NormalizeReward, NormalizeRewardState};
 use crate::nn::{Dense, Encoder, ImageEncoder, normed};
 use crate::random::permutation;
 use crate::rl::ImageNetwork;
-use crate::rl::flags::{batches, ensure, product};
+use crate::rl::flags::product;
 use crate::rl::prelude::*;
-use crate::trace::ops::IndexMode;
 
 pub use storage::AuxStorage;
 
@@ -239,8 +238,7 @@ pub struct Rollout<T> {
     pub next_obs: T, // [N, ..]: observations after the last step
 }
 
-/// Steps all environments once with sampled actions. Returns the observations, actions, log
-/// probabilities, values, rewards and ends of episodes of this step.
+/// Steps all environments once with sampled actions; returns the transitions of this step.
 fn env_step(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
@@ -429,51 +427,31 @@ fn minibatch_indices(
     stack(&orders, 0).reshape([epochs * num_minibatches, size / num_minibatches])
 }
 
-/// Samples of an update, and their minibatches.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Minibatches<T> {
-    pub samples: Samples<T>, // all samples of the update
-    /// `i32[e_policy * num_minibatches, minibatch_size]`: sample indices of all minibatches.
-    pub indices: T,
-}
-
-/// Results of a gradient step.
-type StepOutput<T> = (TrainState<T>, Metrics<T>);
-
-/// Gathers minibatch `index: i32[]` and takes one gradient step on it; compiled as one program.
-pub fn minibatch_step(
+/// Takes `num_minibatches` gradient steps in each of `e_policy` epochs. Returns the metrics of the last
+/// gradient step, with the mean `clipfrac` of all.
+fn run_epochs(
     train_state: TrainState<Tensor>,
-    minibatches: Minibatches<Tensor>,
-    index: Tensor,
+    samples: Samples<Tensor>,
+    key: Key<Tensor>,
     learning_rate: Tensor,
     args: &Args,
-) -> StepOutput<Tensor> {
-    let indices = minibatches.indices.take_mode(index, 0, IndexMode::Clip);
-    let batch = gather_minibatch(minibatches.samples, indices);
-    gradient_step(train_state, |agent| ppo_loss(agent, &batch, args), (learning_rate, false), args)
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let indices = minibatch_indices(key, args.e_policy, args.num_minibatches, args.batch_size());
+    let step = |train_state, indices| {
+        let batch = gather_minibatch(samples, indices);
+        let loss = |agent: &Agent<Tensor>| ppo_loss(agent, &batch, args);
+        gradient_step(train_state, loss, (learning_rate, false), args)
+    };
+    let (train_state, metrics) = scan(step, train_state, indices);
+    let last = tree::map(metrics, |x: Tensor| x.index_axis(0, -1));
+    (train_state, Metrics { clipfrac: metrics.clipfrac.mean(..), ..last })
 }
 
-/// Takes `num_minibatches` gradient steps in each of `e_policy` epochs, each a call of `step` with the
-/// index of its minibatch. Returns the metrics of the last gradient step, with the mean `clipfrac` of
-/// all.
-fn run_epochs(
-    mut train_state: TrainState<Array>,
-    step: impl Fn(TrainState<Array>, Array) -> Result<StepOutput<Array>>,
-    args: &Args,
-) -> Result<StepOutput<Array>> {
-    let mut all_metrics: Vec<Metrics<Array>> = Vec::new();
-    for index in 0..args.e_policy * args.num_minibatches {
-        let (next_state, metrics) = step(train_state, Array::from(index as i32))?;
-        train_state = next_state;
-        all_metrics.push(metrics);
-    }
-    let mut clipfrac = 0.0;
-    for metrics in &all_metrics {
-        clipfrac += metrics.clipfrac.item::<f32>()?;
-    }
-    let clipfrac = Array::from(clipfrac / all_metrics.len() as f32);
-    let last = all_metrics.pop().expect("at least one gradient step");
-    Ok((train_state, Metrics { clipfrac, ..last }))
+/// Metrics of a policy phase; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct UpdateMetrics<T> {
+    pub last: Metrics<T>,      // metrics of the last gradient step
+    pub explained_variance: T, // explained variance of the values before the update
 }
 
 // ------------------------------------------------------------------------------ auxiliary phase
@@ -542,24 +520,6 @@ pub fn run_aux_epochs(
     (train_state, tree::map(metrics, |x: Tensor| x.index_axis(0, -1)))
 }
 
-/// Runs the auxiliary phase: `e_auxiliary` epochs over the rollouts of a phase; compiled as one
-/// program.
-fn auxiliary_phase(
-    train_state: TrainState<Tensor>,
-    storage: AuxStorage<Tensor>,
-    key: Key<Tensor>,
-    learning_rate: Tensor,
-    args: &Args,
-) -> (TrainState<Tensor>, AuxStorage<Tensor>, Key<Tensor>, AuxMetrics<Tensor>) {
-    let (key, shuffle_key) = key.split();
-    let rollouts = args.num_envs * args.n_iteration;
-    let num_minibatches = rollouts / args.num_aux_rollouts;
-    let indices = minibatch_indices(shuffle_key, args.e_auxiliary, num_minibatches, rollouts);
-    let (train_state, metrics) =
-        run_aux_epochs(train_state, &storage, indices, learning_rate, args);
-    (train_state, storage, key, metrics)
-}
-
 // ------------------------------------------------------------------------------------- training
 
 /// State carried between iterations.
@@ -587,42 +547,55 @@ fn init_runner(
     RunnerState { train_state, env_state, storage }
 }
 
-/// Collects a rollout and makes minibatches of it; compiled as one program. Returns the explained
-/// variance of the values too.
-fn collect_samples(
+/// Runs the policy phase: collects rollout `index: i32[]` of the phase, stores it, and updates on it;
+/// compiled as one program.
+fn policy_phase(
     envs: &XlaPool,
-    agent: &Agent<Tensor>,
-    env_state: EnvState<Tensor>,
+    state: RunnerState<Tensor>,
+    index: Tensor,
+    learning_rate: Tensor,
     args: &Args,
-) -> (EnvState<Tensor>, EpisodeStats<Tensor>, Minibatches<Tensor>, Tensor) {
+) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, UpdateMetrics<Tensor>) {
+    let RunnerState { train_state, env_state, storage } = state;
+    let agent = &train_state.agent;
     let (mut env_state, rollout, episodes) = collect_rollout(envs, agent, env_state, args);
     let (samples, explained_variance) = make_samples(agent, rollout, args);
+    let storage = storage.store(samples.obs, samples.returns, index);
     let (key, shuffle_key) = env_state.key.split();
     env_state.key = key;
-    let (epochs, size) = (args.e_policy, args.batch_size());
-    let indices = minibatch_indices(shuffle_key, epochs, args.num_minibatches, size);
-    (env_state, episodes, Minibatches { samples, indices }, explained_variance)
+    let (train_state, last) = run_epochs(train_state, samples, shuffle_key, learning_rate, args);
+    let metrics = UpdateMetrics { last, explained_variance };
+    (RunnerState { train_state, env_state, storage }, episodes, metrics)
+}
+
+/// Runs the auxiliary phase: `e_auxiliary` epochs over the rollouts of a phase; compiled as one
+/// program.
+fn auxiliary_phase(
+    state: RunnerState<Tensor>,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (RunnerState<Tensor>, AuxMetrics<Tensor>) {
+    let RunnerState { train_state, mut env_state, storage } = state;
+    let (key, shuffle_key) = env_state.key.split();
+    env_state.key = key;
+    let rollouts = args.num_envs * args.n_iteration;
+    let num_minibatches = rollouts / args.num_aux_rollouts;
+    let indices = minibatch_indices(shuffle_key, args.e_auxiliary, num_minibatches, rollouts);
+    let (train_state, metrics) =
+        run_aux_epochs(train_state, &storage, indices, learning_rate, args);
+    (RunnerState { train_state, env_state, storage }, metrics)
 }
 
 fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
-    let (handle, mut envs) = pool.xla()?;
-    if args.bootstrap_truncated {
-        envs = envs.with_final_obs()?;
-    }
+    let (handle, envs) = pool.xla()?;
+    let envs = if args.bootstrap_truncated { envs.with_final_obs()? } else { envs };
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let init = trainer.jit("init", |(handle, key)| init_runner(&envs, handle, key, &sizes, args));
-    let collect = trainer
-        .jit("rollout", |(agent, env_state)| collect_samples(&envs, &agent, env_state, args));
-    let step = trainer.jit("step", |(state, minibatches, index, rate)| {
-        minibatch_step(state, minibatches, index, rate, args)
-    });
-    let store = trainer.jit("store", |(storage, obs, returns, index)| {
-        AuxStorage::store(storage, obs, returns, index)
-    });
-    let auxiliary = trainer.jit("auxiliary", |(state, storage, key, rate)| {
-        auxiliary_phase(state, storage, key, rate, args)
-    });
+    let policy = trainer
+        .jit("policy_phase", |(state, index, rate)| policy_phase(&envs, state, index, rate, args));
+    let auxiliary =
+        trainer.jit("auxiliary_phase", |(state, rate)| auxiliary_phase(state, rate, args));
 
     // Only whole phases are run.
     trainer.end_at(args.num_iterations() * args.batch_size() as u64);
@@ -630,27 +603,16 @@ fn train(args: &Args) -> Result<Summary> {
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
         let rate = trainer.learning_rate(args.learning_rate, args.anneal_lr);
-        let RunnerState { train_state, env_state, storage } = state;
-
-        // Policy phase.
-        let (mut env_state, episodes, minibatches, explained_variance) =
-            collect.call((train_state.agent.clone(), env_state))?;
         let index = (trainer.iteration() % args.n_iteration as u64) as i32;
-        let Samples { obs, returns, .. } = minibatches.samples.clone();
-        let mut storage = store.call((storage, obs, returns, Array::from(index)))?;
-        let step = |state, index| step.call((state, minibatches.clone(), index, rate.clone()));
-        let (mut train_state, metrics) = run_epochs(train_state, step, args)?;
+        let (next_state, episodes, metrics) =
+            policy.call((state, Array::from(index), rate.clone()))?;
+        state = next_state;
         trainer.record(&episodes.to_vec()?, Some(&metrics))?;
-        trainer.log(&[("losses/explained_variance", explained_variance.item::<f32>()?.into())])?;
-
-        // Auxiliary phase.
         if index + 1 == args.n_iteration as i32 {
-            let metrics;
-            (train_state, storage, env_state.key, metrics) =
-                auxiliary.call((train_state, storage, env_state.key, rate))?;
+            let (next_state, metrics) = auxiliary.call((state, rate))?;
+            state = next_state;
             log_aux_metrics(&mut trainer, &metrics)?;
         }
-        state = RunnerState { train_state, env_state, storage };
         trainer.checkpoint_if_due(&state, &envs)?;
     }
     trainer.finish(&state.train_state)

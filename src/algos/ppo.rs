@@ -6,7 +6,6 @@
 use crate::distributions::Categorical;
 use crate::nn::{Activation, Mlp, init::orthogonal};
 use crate::random::permutation;
-use crate::rl::flags::batches;
 use crate::rl::prelude::*;
 
 // ------------------------------------------------------------------------------------- settings
@@ -132,8 +131,8 @@ pub struct TrainState<T> {
 }
 
 /// Initializes an agent and its optimizer.
-fn init_train_state(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> TrainState<Tensor> {
-    let agent = Agent::init(key, obs_size, num_actions);
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
+    let agent = Agent::init(key, sizes.obs_size(), sizes.num_actions);
     TrainState { opt_state: Adam::default().init(&agent), agent }
 }
 
@@ -157,8 +156,7 @@ pub struct Rollout<T> {
     pub next_obs: T, // f32[N, obs_size]: observations after the last step
 }
 
-/// Steps all environments once with sampled actions. Returns the observations, actions, rewards and
-/// ends of episodes of this step.
+/// Steps all environments once with sampled actions; returns the transitions of this step.
 fn env_step(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
@@ -191,7 +189,8 @@ fn collect_rollout(
     let (env_state, (transitions, episodes)) =
         scan_with(step, env_state, (), ScanOptions::length(args.num_steps));
     let [obs, actions, rewards, dones] = transitions;
-    let rollout = Rollout { obs, actions, rewards, dones, next_obs: env_state.obs };
+    let next_obs = env_state.obs;
+    let rollout = Rollout { obs, actions, rewards, dones, next_obs };
     (env_state, rollout, episodes)
 }
 
@@ -230,13 +229,13 @@ pub struct Samples<T> {
     pub values: T,     // f32[B]: values by the critic that acted
 }
 
-/// Returns the samples of a rollout, from its log probabilities and values `f32[T, N]`, and the
-/// explained variance of the values, `1 - var(R - v) / var(R)`.
+/// Returns the samples of a rollout and the explained variance of its values,
+/// `1 - var(R - v) / var(R)`.
 pub fn make_samples(
     rollout: Rollout<Tensor>,
-    logprobs: Tensor,
-    values: Tensor,
-    next_value: Tensor,
+    logprobs: Tensor,   // f32[T, N]
+    values: Tensor,     // f32[T, N]
+    next_value: Tensor, // f32[N]
     args: &Args,
 ) -> (Samples<Tensor>, Tensor) {
     let Rollout { obs, actions, rewards, dones, .. } = rollout;
@@ -250,7 +249,7 @@ pub fn make_samples(
 // ----------------------------------------------------------------------------------------- loss
 
 /// Metrics of a gradient step; scalars.
-#[derive(Debug, Clone, Copy, Tree)]
+#[derive(Debug, Clone, Copy, Default, Tree)]
 pub struct Metrics<T> {
     pub loss: T,
     pub value_loss: T,
@@ -260,14 +259,6 @@ pub struct Metrics<T> {
     pub old_approx_kl: T,
     pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
     pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
-}
-
-impl Metrics<Tensor> {
-    fn zeros() -> Metrics<Tensor> {
-        let [loss, value_loss, policy_loss, entropy] = [constant(0.0f32); 4];
-        let [old_approx_kl, approx_kl, clipfrac] = [constant(0.0f32); 3];
-        Metrics { loss, value_loss, policy_loss, entropy, old_approx_kl, approx_kl, clipfrac }
-    }
 }
 
 /// Computes PPO's loss over a minibatch, and its metrics.
@@ -365,7 +356,7 @@ pub fn run_epochs(
         let clipfrac = previous.clipfrac + change / (epoch + 1).to(DType::F32);
         (train_state, Metrics { clipfrac, ..last }, epoch + 1)
     };
-    let init = (train_state, Metrics::zeros(), constant(0i32));
+    let init = (train_state, tree::map(Metrics::<f32>::default(), constant), constant(0i32));
     let (train_state, metrics, _) = while_loop(more_epochs, run_epoch, init);
     (train_state, metrics)
 }
@@ -423,14 +414,12 @@ fn train_iteration(
 
 fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::discrete(args, args.num_envs, args.run.seed)?;
-    let (handle, mut envs) = pool.xla()?;
-    if args.bootstrap_truncated {
-        envs = envs.with_final_obs()?;
-    }
+    let (handle, envs) = pool.xla()?;
+    let envs = if args.bootstrap_truncated { envs.with_final_obs()? } else { envs };
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
-        let train_state = init_train_state(agent_key, sizes.obs_size(), sizes.num_actions);
+        let train_state = init_train_state(agent_key, &sizes);
         let (handle, first) = envs.reset(handle);
         let env_state = EnvState { handle, obs: first.obs.to(DType::F32), key };
         RunnerState { train_state, env_state }
@@ -453,8 +442,7 @@ fn train(args: &Args) -> Result<Summary> {
 /// Returns the policy of a saved model: the most likely action and the logits.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = pools::discrete(args, 1, args.run.eval_seed())?;
-    let init = |key| init_train_state(key, sizes.obs_size(), sizes.num_actions);
-    let agent = load_model(model, init)?.agent;
+    let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
     Ok(Policy::new(pool, agent, move |agent: &Agent<Tensor>, obs| {
         PolicyResults::from_categorical(agent.policy(obs.to(DType::F32)))
     }))

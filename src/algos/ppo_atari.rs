@@ -1,14 +1,11 @@
 //! Proximal policy optimization (PPO, Schulman et al. 2017) on Atari with Gymnasium's wrappers:
 //! CleanRL's `ppo_atari.py`. A rollout and the update on it are one compiled program.
 //!
-//! Differences from CleanRL and from `ppo_atari_envpool`, with reasons, are listed in
-//! `docs/algos/ppo_atari.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_atari.md`.
 
 use crate::distributions::Categorical;
 use crate::nn::{Dense, Encoder, init::orthogonal};
 use crate::random::permutation;
-use crate::rl::ComputeDtype;
-use crate::rl::flags::batches;
 use crate::rl::prelude::*;
 
 // ------------------------------------------------------------------------------------- settings
@@ -158,8 +155,7 @@ pub struct Rollout<T> {
     pub next_obs: T, // [N, ..]: observations after the last step
 }
 
-/// Steps all environments once with sampled actions. Returns the observations, actions, log
-/// probabilities, values, rewards and ends of episodes of this step.
+/// Steps all environments once with sampled actions; returns the transitions of this step.
 fn env_step(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
@@ -253,7 +249,7 @@ pub fn make_samples(
 // ----------------------------------------------------------------------------------------- loss
 
 /// Metrics of a gradient step; scalars.
-#[derive(Debug, Clone, Copy, Tree)]
+#[derive(Debug, Clone, Copy, Default, Tree)]
 pub struct Metrics<T> {
     pub loss: T,
     pub value_loss: T,
@@ -263,14 +259,6 @@ pub struct Metrics<T> {
     pub old_approx_kl: T,
     pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
     pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
-}
-
-impl Metrics<Tensor> {
-    fn zeros() -> Metrics<Tensor> {
-        let [loss, value_loss, policy_loss, entropy] = [constant(0.0f32); 4];
-        let [old_approx_kl, approx_kl, clipfrac] = [constant(0.0f32); 3];
-        Metrics { loss, value_loss, policy_loss, entropy, old_approx_kl, approx_kl, clipfrac }
-    }
 }
 
 /// Computes PPO's loss over a minibatch, and its metrics.
@@ -367,7 +355,7 @@ pub fn run_epochs(
         let clipfrac = previous.clipfrac + change / (epoch + 1).to(DType::F32);
         (train_state, Metrics { clipfrac, ..last }, epoch + 1)
     };
-    let init = (train_state, Metrics::zeros(), constant(0i32));
+    let init = (train_state, tree::map(Metrics::<f32>::default(), constant), constant(0i32));
     let (train_state, metrics, _) = while_loop(more_epochs, run_epoch, init);
     (train_state, metrics)
 }
@@ -419,10 +407,8 @@ fn train_iteration(
 
 fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::images(args, args.num_envs, args.run.seed)?;
-    let (handle, mut envs) = pool.xla()?;
-    if args.bootstrap_truncated {
-        envs = envs.with_final_obs()?;
-    }
+    let (handle, envs) = pool.xla()?;
+    let envs = if args.bootstrap_truncated { envs.with_final_obs()? } else { envs };
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();

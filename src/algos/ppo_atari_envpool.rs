@@ -15,9 +15,7 @@ use crate::envs::{AtariOptions, Autoreset, EnvPool, ObsKind, PoolOptions};
 use crate::nn::{Dense, Encoder, init::orthogonal};
 use crate::optim::clip_by_global_norm;
 use crate::random::permutation;
-use crate::rl::flags::batches;
 use crate::rl::prelude::*;
-use crate::rl::{Algorithm, ComputeDtype};
 
 use host::HostRollout;
 
@@ -185,8 +183,7 @@ pub struct Rollout<T> {
     pub next_obs: T, // u8[N, 4, 84, 84]: observations after the last step
 }
 
-/// Steps all environments once with sampled actions. Returns the observations, actions, log
-/// probabilities, values, rewards and ends of episodes of this step.
+/// Steps all environments once with sampled actions; returns the transitions of this step.
 fn env_step(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
@@ -277,7 +274,7 @@ pub fn make_samples(
 // ----------------------------------------------------------------------------------------- loss
 
 /// Metrics of a gradient step; scalars.
-#[derive(Debug, Clone, Copy, Tree)]
+#[derive(Debug, Clone, Copy, Default, Tree)]
 pub struct Metrics<T> {
     pub loss: T,
     pub value_loss: T,
@@ -287,14 +284,6 @@ pub struct Metrics<T> {
     pub old_approx_kl: T,
     pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
     pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
-}
-
-impl Metrics<Tensor> {
-    fn zeros() -> Metrics<Tensor> {
-        let [loss, value_loss, policy_loss, entropy] = [constant(0.0f32); 4];
-        let [old_approx_kl, approx_kl, clipfrac] = [constant(0.0f32); 3];
-        Metrics { loss, value_loss, policy_loss, entropy, old_approx_kl, approx_kl, clipfrac }
-    }
 }
 
 /// Computes PPO's loss over a minibatch, and its metrics.
@@ -390,7 +379,7 @@ pub fn run_epochs(
         let clipfrac = previous.clipfrac + change / (epoch + 1).to(DType::F32);
         (train_state, Metrics { clipfrac, ..last }, epoch + 1)
     };
-    let init = (train_state, Metrics::zeros(), constant(0i32));
+    let init = (train_state, tree::map(Metrics::<f32>::default(), constant), constant(0i32));
     let (train_state, metrics, _) = while_loop(more_epochs, run_epoch, init);
     (train_state, metrics)
 }

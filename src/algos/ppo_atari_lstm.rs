@@ -16,7 +16,7 @@ use crate::envs::own::MiniGridOptions;
 use crate::envs::{AtariOptions, EnvPool, ObsKind, Space};
 use crate::nn::{Dense, Encoder, LstmCell, init::orthogonal, reset_carry};
 use crate::random::permutation;
-use crate::rl::flags::{batches, minibatches_of_envs};
+use crate::rl::flags::minibatches_of_envs;
 use crate::rl::prelude::*;
 use crate::trace::ops::IndexMode;
 
@@ -266,8 +266,7 @@ pub struct Rollout<T> {
     pub next_lstm_state: LstmState<T>, // LSTM state after the last step
 }
 
-/// Steps all environments once with sampled actions. Returns the observations, starts of episodes,
-/// actions, log probabilities, values, rewards and ends of episodes of this step.
+/// Steps all environments once with sampled actions; returns the transitions of this step.
 fn env_step(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
@@ -603,10 +602,8 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)
 
 fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
-    let (handle, mut envs) = pool.xla()?;
-    if args.bootstrap_truncated {
-        envs = envs.with_final_obs()?;
-    }
+    let (handle, envs) = pool.xla()?;
+    let envs = if args.bootstrap_truncated { envs.with_final_obs()? } else { envs };
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();

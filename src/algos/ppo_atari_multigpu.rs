@@ -11,13 +11,12 @@ use crate::nn::{Dense, Encoder, init::orthogonal};
 use crate::pmap::{Sharded, device_put_sharded, replicate, unreplicate};
 use crate::pmean;
 use crate::random::permutation;
-use crate::rl::flags::{ensure, product};
+use crate::rl::EpisodeRecord;
+use crate::rl::flags::product;
 use crate::rl::prelude::*;
-use crate::rl::{ComputeDtype, EpisodeRecord};
 use crate::runtime::{Runtime, RuntimeOptions};
 use crate::trace::Axis;
 use crate::trace::jacobian::ravel;
-use crate::trace::ops::IndexMode;
 use crate::tree::Path;
 
 // ------------------------------------------------------------------------------------- settings
@@ -217,8 +216,7 @@ pub struct Rollout<T> {
     pub next_obs: T, // [N, ..]: observations after the last step
 }
 
-/// Steps all environments once with sampled actions. Returns the observations, actions, log
-/// probabilities, values, rewards and ends of episodes of this step.
+/// Steps all environments once with sampled actions; returns the transitions of this step.
 fn env_step(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
@@ -312,7 +310,7 @@ pub fn make_samples(
 // ----------------------------------------------------------------------------------------- loss
 
 /// Metrics of a gradient step; scalars.
-#[derive(Debug, Clone, Copy, Tree)]
+#[derive(Debug, Clone, Copy, Default, Tree)]
 pub struct Metrics<T> {
     pub loss: T,
     pub value_loss: T,
@@ -388,73 +386,45 @@ pub fn gradient_step(
 }
 
 /// Returns the sample indices of the minibatches, each epoch in a random order of its own:
-/// `i32[update_epochs * num_minibatches, local_minibatch_size]`.
+/// `i32[update_epochs, num_minibatches, local_minibatch_size]`.
 fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
     let keys = key.split_vec(args.update_epochs).into_iter();
     let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.local_batch_size())).collect();
     let local_minibatch_size = args.local_batch_size() / args.num_minibatches;
-    stack(&orders, 0).reshape([args.update_epochs * args.num_minibatches, local_minibatch_size])
+    stack(&orders, 0).reshape([args.update_epochs, args.num_minibatches, local_minibatch_size])
 }
 
-/// Arguments of a gradient step besides the train state.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Minibatch<T> {
-    pub samples: Samples<T>, // all samples of the update on this device
-    /// `i32[update_epochs * num_minibatches, local_minibatch_size]`: sample indices of all minibatches.
-    pub indices: T,
-    pub index: T,         // i32[]: index of this minibatch
-    pub learning_rate: T, // f32[]
-}
-
-/// Results of a gradient step.
-type StepOutput<T> = (TrainState<T>, Metrics<T>);
-
-/// Gathers a minibatch and takes one gradient step on it; compiled as one program.
-pub fn minibatch_step(
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs; stops after an epoch
+/// whose last KL divergence exceeds `target_kl`. Returns the metrics of the last gradient step, with
+/// the mean `clipfrac` of all.
+pub fn run_epochs(
     train_state: TrainState<Tensor>,
-    minibatch: Minibatch<Tensor>,
+    samples: Samples<Tensor>,
+    key: Key<Tensor>,
+    learning_rate: Tensor,
     axis: Axis,
     args: &Args,
-) -> StepOutput<Tensor> {
-    let Minibatch { samples, indices, index, learning_rate } = minibatch;
-    let indices = indices.take_mode(index, 0, IndexMode::Clip);
-    let batch = gather_minibatch(samples, indices);
-    gradient_step(train_state, &batch, learning_rate, axis, args)
-}
-
-/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs, each a call of `step`;
-/// stops after an epoch whose last KL divergence exceeds `target_kl`. Returns the metrics of the
-/// last gradient step, with the mean `clipfrac` of all.
-fn run_epochs(
-    mut train_state: TrainState<Sharded>,
-    minibatch: &Minibatch<Sharded>,
-    step: impl Fn(TrainState<Sharded>, Minibatch<Sharded>) -> Result<StepOutput<Sharded>>,
-    args: &Args,
-) -> Result<(TrainState<Sharded>, Metrics<Array>)> {
-    let devices = args.devices();
-    let mut all_metrics: Vec<Metrics<Array>> = Vec::new();
-    for epoch in 0..args.update_epochs {
-        for k in 0..args.num_minibatches {
-            let index = Array::from((epoch * args.num_minibatches + k) as i32);
-            let index = replicate(&index, &devices)?;
-            let minibatch = Minibatch { index, ..minibatch.clone() };
-            let (next_state, metrics) = step(train_state, minibatch)?;
-            train_state = next_state;
-            all_metrics.push(unreplicate(&metrics)?);
-        }
-        if let (Some(target_kl), Some(last)) = (args.target_kl, all_metrics.last())
-            && f64::from(last.approx_kl.item::<f32>()?) > target_kl
-        {
-            break;
-        }
-    }
-    let mut clipfrac = 0.0;
-    for metrics in &all_metrics {
-        clipfrac += metrics.clipfrac.item::<f32>()?;
-    }
-    let clipfrac = Array::from(clipfrac / all_metrics.len() as f32);
-    let last = all_metrics.pop().expect("at least one gradient step");
-    Ok((train_state, Metrics { clipfrac, ..last }))
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    type Carry = (TrainState<Tensor>, Metrics<Tensor>, Tensor);
+    let indices = minibatch_indices(key, args);
+    let target_kl = args.target_kl.unwrap_or(f64::INFINITY);
+    let more_epochs = |(_, metrics, epoch): Carry| {
+        epoch.lt(args.update_epochs as i32) & !metrics.approx_kl.gt(target_kl)
+    };
+    let run_epoch = |(train_state, previous, epoch): Carry| {
+        let step = |train_state, indices| {
+            let batch = gather_minibatch(samples, indices);
+            gradient_step(train_state, &batch, learning_rate, axis, args)
+        };
+        let (train_state, metrics) = scan(step, train_state, indices.dynamic_index(0, epoch));
+        let last = tree::map(metrics, |x: Tensor| x.index_axis(0, -1));
+        let change = metrics.clipfrac.mean(..) - previous.clipfrac;
+        let clipfrac = previous.clipfrac + change / (epoch + 1).to(DType::F32);
+        (train_state, Metrics { clipfrac, ..last }, epoch + 1)
+    };
+    let init = (train_state, tree::map(Metrics::<f32>::default(), constant), constant(0i32));
+    let (train_state, metrics, _) = while_loop(more_epochs, run_epoch, init);
+    (train_state, metrics)
 }
 
 /// Metrics of an update; scalars.
@@ -507,31 +477,23 @@ fn collect_episodes(stats: &EpisodeStats<Sharded>, args: &Args) -> Result<Vec<Ep
     Ok(episodes)
 }
 
-/// Training data of an update.
-#[derive(Debug, Tree)]
-struct UpdateData<T> {
-    samples: Samples<T>,
-    /// `i32[update_epochs * num_minibatches, local_minibatch_size]`: sample indices of all minibatches.
-    indices: T,
-    /// Explained variance of the values, the mean over the devices.
-    explained_variance: T,
-}
-
-/// Collects a rollout and makes the training data of it; compiled as one program.
-fn collect_samples(
+/// Collects a rollout on each device and updates on it; compiled as one program.
+fn train_iteration(
     envs: &XlaPool,
-    agent: &Agent<Tensor>,
-    env_state: EnvState<Tensor>,
+    (train_state, env_state): (TrainState<Tensor>, EnvState<Tensor>),
+    learning_rate: Tensor,
     axis: Axis,
     args: &Args,
-) -> (EnvState<Tensor>, EpisodeStats<Tensor>, UpdateData<Tensor>) {
-    let (mut env_state, rollout, episodes) = collect_rollout(envs, agent, env_state, args);
-    let (samples, explained_variance) = make_samples(agent, rollout, args);
+) -> ((TrainState<Tensor>, EnvState<Tensor>), EpisodeStats<Tensor>, UpdateMetrics<Tensor>) {
+    let (mut env_state, rollout, episodes) =
+        collect_rollout(envs, &train_state.agent, env_state, args);
+    let (samples, explained_variance) = make_samples(&train_state.agent, rollout, args);
     let (key, shuffle_key) = env_state.key.split();
     env_state.key = key;
-    let indices = minibatch_indices(shuffle_key, args);
-    let explained_variance = pmean(explained_variance, axis);
-    (env_state, episodes, UpdateData { samples, indices, explained_variance })
+    let (train_state, last) =
+        run_epochs(train_state, samples, shuffle_key, learning_rate, axis, args);
+    let metrics = UpdateMetrics { last, explained_variance: pmean(explained_variance, axis) };
+    ((train_state, env_state), episodes, metrics)
 }
 
 /// Handle of a device's environments and its PRNG key.
@@ -571,11 +533,8 @@ fn train(args: &Args) -> Result<Summary> {
         let (handle, first) = envs.reset(handle);
         (train_state, EnvState { handle, obs: first.obs, key })
     });
-    let collect = trainer.pmap("rollout", "devices", |axis, (agent, env_state)| {
-        collect_samples(&envs, &agent, env_state, axis, args)
-    });
-    let step = trainer.pmap("step", "devices", |axis, (train_state, minibatch)| {
-        minibatch_step(train_state, minibatch, axis, args)
+    let iteration = trainer.pmap("iteration", "devices", |axis, (state, rate)| {
+        train_iteration(&envs, state, rate, axis, args)
     });
 
     let first_key = replicate(&Key::new(args.run.seed), &devices)?;
@@ -583,26 +542,17 @@ fn train(args: &Args) -> Result<Summary> {
         init.call((device_put_sharded(&device_inits, &devices)?, first_key))?;
     let state = RunnerState::from_sharded(&train_state, &env_state)?;
     let RunnerState { train_state, env_states } = trainer.init_or_resume(state, &envs)?;
-    let mut train_state = replicate(&train_state, &devices)?;
-    let mut env_state = device_put_sharded(&env_states, &devices)?;
+    let mut state =
+        (replicate(&train_state, &devices)?, device_put_sharded(&env_states, &devices)?);
     while trainer.should_continue() {
         let learning_rate = trainer.learning_rate(args.learning_rate, args.anneal_lr);
-        let (next_env_state, episodes, data) =
-            collect.call((train_state.agent.clone(), env_state))?;
-        env_state = next_env_state;
-        let episodes = collect_episodes(&episodes, args)?;
-        let UpdateData { samples, indices, explained_variance } = data;
-        let index = replicate(&Array::from(0i32), &devices)?;
-        let learning_rate = replicate(&learning_rate, &devices)?;
-        let minibatch = Minibatch { samples, indices, index, learning_rate };
-        let step = |train_state, minibatch| step.call((train_state, minibatch));
-        let (next_train_state, last) = run_epochs(train_state, &minibatch, step, args)?;
-        train_state = next_train_state;
-        let explained_variance = unreplicate(&explained_variance)?;
-        trainer.record(&episodes, Some(&UpdateMetrics { last, explained_variance }))?;
-        trainer.checkpoint_if_due(&RunnerState::from_sharded(&train_state, &env_state)?, &envs)?;
+        let (next_state, episodes, metrics) =
+            iteration.call((state, replicate(&learning_rate, &devices)?))?;
+        state = next_state;
+        trainer.record(&collect_episodes(&episodes, args)?, Some(&unreplicate(&metrics)?))?;
+        trainer.checkpoint_if_due(&RunnerState::from_sharded(&state.0, &state.1)?, &envs)?;
     }
-    let summary = trainer.finish(&unreplicate(&train_state)?)?;
+    let summary = trainer.finish(&unreplicate(&state.0)?)?;
     Ok(Summary { num_devices: args.num_devices, ..summary })
 }
 

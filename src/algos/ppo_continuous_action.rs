@@ -10,7 +10,6 @@ use crate::nn::normalize::{
 };
 use crate::nn::{Activation, Mlp, init::orthogonal};
 use crate::random::permutation;
-use crate::rl::flags::batches;
 use crate::rl::prelude::*;
 use crate::rl::spaces::Bounds;
 
@@ -187,8 +186,7 @@ pub struct Rollout<T> {
     pub next_obs: T, // f32[N, obs_size]: observations after the last step
 }
 
-/// Steps all environments once with sampled actions. Returns the observations, actions, rewards and
-/// ends of episodes of this step.
+/// Steps all environments once with sampled actions; returns the transitions of this step.
 fn env_step(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
@@ -265,13 +263,13 @@ pub struct Samples<T> {
     pub values: T,     // f32[B]: values by the critic that acted
 }
 
-/// Returns the samples of a rollout, from its log probabilities and values `f32[T, N]`, and the
-/// explained variance of the values, `1 - var(R - v) / var(R)`.
+/// Returns the samples of a rollout and the explained variance of its values,
+/// `1 - var(R - v) / var(R)`.
 pub fn make_samples(
     rollout: Rollout<Tensor>,
-    logprobs: Tensor,
-    values: Tensor,
-    next_value: Tensor,
+    logprobs: Tensor,   // f32[T, N]
+    values: Tensor,     // f32[T, N]
+    next_value: Tensor, // f32[N]
     args: &Args,
 ) -> (Samples<Tensor>, Tensor) {
     let Rollout { obs, actions, rewards, dones, .. } = rollout;
@@ -285,7 +283,7 @@ pub fn make_samples(
 // ----------------------------------------------------------------------------------------- loss
 
 /// Metrics of a gradient step; scalars.
-#[derive(Debug, Clone, Copy, Tree)]
+#[derive(Debug, Clone, Copy, Default, Tree)]
 pub struct Metrics<T> {
     pub loss: T,
     pub value_loss: T,
@@ -295,14 +293,6 @@ pub struct Metrics<T> {
     pub old_approx_kl: T,
     pub approx_kl: T, // estimate `mean(ratio - 1 - log ratio)` of the KL divergence
     pub clipfrac: T,  // fraction of ratios that differ from 1 by more than the clip range
-}
-
-impl Metrics<Tensor> {
-    fn zeros() -> Metrics<Tensor> {
-        let [loss, value_loss, policy_loss, entropy] = [constant(0.0f32); 4];
-        let [old_approx_kl, approx_kl, clipfrac] = [constant(0.0f32); 3];
-        Metrics { loss, value_loss, policy_loss, entropy, old_approx_kl, approx_kl, clipfrac }
-    }
 }
 
 /// Computes PPO's loss over a minibatch, and its metrics.
@@ -400,7 +390,7 @@ pub fn run_epochs(
         let clipfrac = previous.clipfrac + change / (epoch + 1).to(DType::F32);
         (train_state, Metrics { clipfrac, ..last }, epoch + 1)
     };
-    let init = (train_state, Metrics::zeros(), constant(0i32));
+    let init = (train_state, tree::map(Metrics::<f32>::default(), constant), constant(0i32));
     let (train_state, metrics, _) = while_loop(more_epochs, run_epoch, init);
     (train_state, metrics)
 }
@@ -459,10 +449,8 @@ fn train_iteration(
 
 fn train(args: &Args) -> Result<Summary> {
     let (pool, obs_size, bounds) = pools::continuous(args, args.num_envs, args.run.seed)?;
-    let (handle, mut envs) = pool.xla()?;
-    if args.bootstrap_truncated {
-        envs = envs.with_final_obs()?;
-    }
+    let (handle, envs) = pool.xla()?;
+    let envs = if args.bootstrap_truncated { envs.with_final_obs()? } else { envs };
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();

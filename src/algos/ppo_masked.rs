@@ -7,7 +7,6 @@
 use crate::distributions::MultiCategorical;
 use crate::nn::{Dense, init::orthogonal};
 use crate::random::permutation;
-use crate::rl::flags::batches;
 use crate::rl::prelude::*;
 use crate::rl::spaces::Masked;
 use crate::trace::ops::ones_like;
@@ -165,8 +164,7 @@ pub struct Rollout<T> {
     pub next_obs: T, // [N, features + choices]: observations after the last step
 }
 
-/// Steps all environments once with sampled actions. Returns the observations, actions, log
-/// probabilities, values, rewards and ends of episodes of this step.
+/// Steps all environments once with sampled actions; returns the transitions of this step.
 fn env_step(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
@@ -404,10 +402,8 @@ fn train_iteration(
 
 fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::masked(args, 1, args.num_envs, args.run.seed)?;
-    let (handle, mut envs) = pool.xla()?;
-    if args.bootstrap_truncated {
-        envs = envs.with_final_obs()?;
-    }
+    let (handle, envs) = pool.xla()?;
+    let envs = if args.bootstrap_truncated { envs.with_final_obs()? } else { envs };
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();

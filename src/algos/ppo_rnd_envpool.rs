@@ -1,7 +1,5 @@
 //! Proximal policy optimization (PPO) with random network distillation (RND, Burda et al. 2018) on
-//! images: CleanRL's `ppo_rnd_envpool.py`. A rollout is one compiled program, each gradient step a
-//! call of another, because XLA's own convolutions (not oneDNN's) are slower inside a compiled
-//! loop.
+//! images: CleanRL's `ppo_rnd_envpool.py`. A rollout and the update on it are one compiled program.
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_rnd_envpool.md`.
 
@@ -12,9 +10,7 @@ use crate::distributions::Categorical;
 use crate::envs::{AtariOptions, EnvPool, ObsKind};
 use crate::nn::{Dense, Encoder, init::orthogonal};
 use crate::random::{permutation, randint, uniform};
-use crate::rl::flags::batches;
 use crate::rl::prelude::*;
-use crate::trace::ops::IndexMode;
 
 pub use moments::Moments;
 
@@ -314,8 +310,7 @@ pub struct Rollout<T> {
     pub next_obs: T,    // [N, ..]: observations after the last step
 }
 
-/// Steps all environments once with sampled actions. Returns the observations, actions, log
-/// probabilities, values, rewards and ends of episodes of this step, as ordered in [`Rollout`].
+/// Steps all environments once with sampled actions; returns the transitions of this step.
 fn env_step(
     envs: &XlaPool,
     networks: &Networks<Tensor>,
@@ -508,6 +503,24 @@ pub fn ppo_loss(
 
 // --------------------------------------------------------------------------------------- update
 
+/// Takes one gradient step on a minibatch. `mask: f32[B]` is 1 for the samples that train the
+/// predictor, else 0.
+pub fn gradient_step(
+    train_state: TrainState<Tensor>,
+    batch: &Samples<Tensor>,
+    mask: Tensor,
+    learning_rate: Tensor,
+    args: &Args,
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let TrainState { networks, opt_state, obs_rms, .. } = train_state;
+    let loss = |networks: Networks<Tensor>| ppo_loss(&networks, &obs_rms, (batch, mask), args);
+    let ((_, metrics), grads) = value_and_grad(loss)(networks.clone());
+    let grads = clip_grad_norm(grads, args.max_grad_norm);
+    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
+    let (networks, opt_state) = adam.step(networks, grads, opt_state);
+    (TrainState { networks, opt_state, ..train_state }, metrics)
+}
+
 /// Returns the sample indices of the minibatches, each epoch in a random order of its own:
 /// `i32[update_epochs * num_minibatches, minibatch_size]`.
 fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
@@ -517,61 +530,31 @@ fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
     stack(&orders, 0).reshape([args.update_epochs * args.num_minibatches, minibatch_size])
 }
 
-/// Samples of an update, and their minibatches.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct Minibatches<T> {
-    pub samples: Samples<T>, // all samples of the update
-    /// `i32[update_epochs * num_minibatches, minibatch_size]`: sample indices of all minibatches.
-    pub indices: T,
-    /// `f32[update_epochs * num_minibatches, minibatch_size]`: 1 for the samples of each minibatch
-    /// that train the predictor, else 0.
-    pub masks: T,
-}
-
-/// Results of a gradient step.
-type StepOutput<T> = (TrainState<T>, Metrics<T>);
-
-/// Gathers minibatch `index: i32[]` and takes one gradient step on it; compiled as one program.
-pub fn minibatch_step(
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs. Returns the metrics of the
+/// last gradient step, with the mean `clipfrac` of all.
+fn run_epochs(
     train_state: TrainState<Tensor>,
-    minibatches: Minibatches<Tensor>,
-    index: Tensor,
+    samples: Samples<Tensor>,
+    (shuffle_key, mask_key): (Key<Tensor>, Key<Tensor>),
     learning_rate: Tensor,
     args: &Args,
-) -> StepOutput<Tensor> {
-    let Minibatches { samples, indices, masks } = minibatches;
-    let mask = masks.take_mode(index, 0, IndexMode::Clip);
-    let batch = gather_minibatch(samples, indices.take_mode(index, 0, IndexMode::Clip));
-    let TrainState { networks, opt_state, obs_rms, .. } = train_state;
-    let loss = |networks: Networks<Tensor>| ppo_loss(&networks, &obs_rms, (&batch, mask), args);
-    let ((_, metrics), grads) = value_and_grad(loss)(networks.clone());
-    let grads = clip_grad_norm(grads, args.max_grad_norm);
-    let adam = Adam { eps: 1e-5, ..Adam::default() }.with_learning_rate(learning_rate);
-    let (networks, opt_state) = adam.step(networks, grads, opt_state);
-    (TrainState { networks, opt_state, ..train_state }, metrics)
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let indices = minibatch_indices(shuffle_key, args);
+    let draws = uniform(mask_key, indices.shape(), DType::F32, 0.0, 1.0);
+    let masks = draws.lt(args.update_proportion).to(DType::F32);
+    let step = |train_state, (indices, mask): (Tensor, Tensor)| {
+        gradient_step(train_state, &gather_minibatch(samples, indices), mask, learning_rate, args)
+    };
+    let (train_state, metrics) = scan(step, train_state, (indices, masks));
+    let last = tree::map(metrics, |x: Tensor| x.index_axis(0, -1));
+    (train_state, Metrics { clipfrac: metrics.clipfrac.mean(..), ..last })
 }
 
-/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs, each a call of `step` with the
-/// index of its minibatch. Returns the metrics of the last gradient step, with the mean `clipfrac` of
-/// all.
-fn run_epochs(
-    mut train_state: TrainState<Array>,
-    step: impl Fn(TrainState<Array>, Array) -> Result<StepOutput<Array>>,
-    args: &Args,
-) -> Result<StepOutput<Array>> {
-    let mut all_metrics: Vec<Metrics<Array>> = Vec::new();
-    for index in 0..args.update_epochs * args.num_minibatches {
-        let (next_state, metrics) = step(train_state, Array::from(index as i32))?;
-        train_state = next_state;
-        all_metrics.push(metrics);
-    }
-    let mut clipfrac = 0.0;
-    for metrics in &all_metrics {
-        clipfrac += metrics.clipfrac.item::<f32>()?;
-    }
-    let clipfrac = Array::from(clipfrac / all_metrics.len() as f32);
-    let last = all_metrics.pop().expect("at least one gradient step");
-    Ok((train_state, Metrics { clipfrac, ..last }))
+/// Metrics of an update; scalars.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct UpdateMetrics<T> {
+    pub last: Metrics<T>,      // metrics of the last gradient step
+    pub explained_variance: T, // of the extrinsic values before the update
 }
 
 // ------------------------------------------------------------------------------------- training
@@ -583,14 +566,18 @@ pub struct RunnerState<T> {
     pub env_state: EnvState<T>,
 }
 
-/// Collects a rollout, updates the statistics of observations and intrinsic rewards, and makes
-/// minibatches; compiled as one program. Returns the explained variance of the extrinsic values and
-/// the mean of the normalized intrinsic rewards too.
-fn collect_samples(
+/// Results of an iteration: the next state, the episodes, the metrics, and the mean of the normalized
+/// intrinsic rewards.
+type IterationOutput = (RunnerState<Tensor>, EpisodeStats<Tensor>, UpdateMetrics<Tensor>, Tensor);
+
+/// Collects a rollout, updates the statistics of observations and intrinsic rewards, and updates on the
+/// rollout; compiled as one program.
+fn train_iteration(
     envs: &XlaPool,
     state: RunnerState<Tensor>,
+    learning_rate: Tensor,
     args: &Args,
-) -> (RunnerState<Tensor>, EpisodeStats<Tensor>, Minibatches<Tensor>, [Tensor; 2]) {
+) -> IterationOutput {
     let RunnerState { mut train_state, env_state } = state;
     let TrainState { networks, obs_rms, .. } = &train_state;
     let (mut env_state, mut rollout, episodes) =
@@ -611,12 +598,11 @@ fn collect_samples(
 
     let [key, shuffle_key, mask_key] = env_state.key.split_n();
     env_state.key = key;
-    let indices = minibatch_indices(shuffle_key, args);
-    let draws = uniform(mask_key, indices.shape(), DType::F32, 0.0, 1.0);
-    let masks = draws.lt(args.update_proportion).to(DType::F32);
-    let scalars = [explained_variance, rollout.curiosity_rewards.mean(..)];
-    let minibatches = Minibatches { samples, indices, masks };
-    (RunnerState { train_state, env_state }, episodes, minibatches, scalars)
+    let keys = (shuffle_key, mask_key);
+    let (train_state, last) = run_epochs(train_state, samples, keys, learning_rate, args);
+    let metrics = UpdateMetrics { last, explained_variance };
+    let curiosity_reward = rollout.curiosity_rewards.mean(..);
+    (RunnerState { train_state, env_state }, episodes, metrics, curiosity_reward)
 }
 
 /// Creates environments with episodic lives, rewards clipped to their signs and sticky actions, and
@@ -633,10 +619,8 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)
 
 fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
-    let (handle, mut envs) = pool.xla()?;
-    if args.bootstrap_truncated {
-        envs = envs.with_final_obs()?;
-    }
+    let (handle, envs) = pool.xla()?;
+    let envs = if args.bootstrap_truncated { envs.with_final_obs()? } else { envs };
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
@@ -648,27 +632,19 @@ fn train(args: &Args) -> Result<Summary> {
         train_state.obs_rms = obs_rms;
         RunnerState { train_state, env_state }
     });
-    let collect = trainer.jit("rollout", |state| collect_samples(&envs, state, args));
-    let step = trainer.jit("step", |(state, minibatches, index, rate)| {
-        minibatch_step(state, minibatches, index, rate, args)
-    });
+    let iteration =
+        trainer.jit("iteration", |(state, rate)| train_iteration(&envs, state, rate, args));
 
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
         let learning_rate = trainer.learning_rate(args.learning_rate, args.anneal_lr);
-        let rate = learning_rate;
-        let (next_state, episodes, minibatches, scalars) = collect.call(state)?;
-        let RunnerState { train_state, env_state } = next_state;
-        let [explained_variance, curiosity_reward] = scalars;
-        let step = |state, index| step.call((state, minibatches.clone(), index, rate.clone()));
-        let (train_state, metrics) = run_epochs(train_state, step, args)?;
-        state = RunnerState { train_state, env_state };
+        let (next_state, episodes, metrics, curiosity_reward) =
+            iteration.call((state, learning_rate))?;
+        state = next_state;
         trainer.record(&episodes.to_vec()?, Some(&metrics))?;
-        trainer.log(&[
-            ("losses/explained_variance", explained_variance.item::<f32>()?.into()),
-            ("charts/episode_curiosity_reward", curiosity_reward.item::<f32>()?.into()),
-        ])?;
+        let curiosity_reward = curiosity_reward.item::<f32>()?.into();
+        trainer.log(&[("charts/episode_curiosity_reward", curiosity_reward)])?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }
     trainer.finish(&state.train_state)

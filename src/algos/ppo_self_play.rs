@@ -8,7 +8,6 @@ use crate::distributions::MultiCategorical;
 use crate::nn::{Dense, init::orthogonal};
 use crate::random::permutation;
 use crate::rl::Evaluation;
-use crate::rl::flags::{batches, ensure};
 use crate::rl::prelude::*;
 use crate::rl::spaces::Masked;
 use crate::trace::ops::{concatenate, div, iota};

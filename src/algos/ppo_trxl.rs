@@ -1,5 +1,5 @@
 //! Proximal policy optimization (PPO) with a Transformer-XL as episodic memory (Pleines et al. 2023):
-//! CleanRL's `ppo_trxl.py`. A rollout is one compiled program, each gradient step a call of another.
+//! CleanRL's `ppo_trxl.py`. A rollout and the update on it are one compiled program.
 //!
 //! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo_trxl.md`.
 
@@ -12,9 +12,8 @@ use crate::envs::{AtariOptions, EnvPool, ObsKind, Space};
 use crate::nn::init::{orthogonal, torch_default};
 use crate::nn::{Dense, Encoder};
 use crate::random::permutation;
-use crate::rl::flags::{batches, ensure};
 use crate::rl::prelude::*;
-use crate::trace::ops::{IndexMode, arange, concatenate, ones_like};
+use crate::trace::ops::{arange, concatenate, ones_like};
 use crate::trace::{DType, Shape};
 
 pub use reconstruction::TransposedCnn;
@@ -264,8 +263,7 @@ pub struct Rollout<T> {
     pub next_value: T, // f32[N]: values of the observations after the last step
 }
 
-/// Steps all environments once with sampled actions. Returns the observations, episode steps, actions,
-/// log probabilities, values, rewards, ends of episodes and new memories of this step.
+/// Steps all environments once with sampled actions; returns the transitions of this step.
 fn env_step(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
@@ -362,15 +360,6 @@ pub struct Samples<T> {
     pub memory_starts: T,
 }
 
-/// Training data of an update.
-#[derive(Debug, Clone, Tree)]
-pub struct UpdateData<T> {
-    pub samples: Samples<T>,
-    pub stored_memories: T, // f32[N (W + T), layers, dim]: memories of all environments
-    /// `i32[update_epochs * num_minibatches, minibatch_size]`: samples of all minibatches.
-    pub indices: T,
-}
-
 /// Returns the samples of a rollout and the explained variance of its values,
 /// `1 - var(R - v) / var(R)`.
 pub fn make_samples(rollout: Rollout<Tensor>, args: &Args) -> (Samples<Tensor>, Tensor) {
@@ -398,7 +387,7 @@ pub fn make_samples(rollout: Rollout<Tensor>, args: &Args) -> (Samples<Tensor>, 
 // ----------------------------------------------------------------------------------------- loss
 
 /// Metrics of a gradient step; scalars.
-#[derive(Debug, Clone, Copy, Tree)]
+#[derive(Debug, Clone, Copy, Default, Tree)]
 pub struct Metrics<T> {
     pub loss: T,
     pub value_loss: T,
@@ -482,75 +471,58 @@ pub fn gradient_step(
 }
 
 /// Returns the sample indices of the minibatches, each epoch in a random order of its own:
-/// `i32[update_epochs * num_minibatches, minibatch_size]`.
+/// `i32[update_epochs, num_minibatches, minibatch_size]`.
 fn minibatch_indices(key: Key<Tensor>, args: &Args) -> Tensor {
     let keys = key.split_vec(args.update_epochs).into_iter();
     let orders: Vec<Tensor> = keys.map(|key| permutation(key, args.batch_size())).collect();
     let minibatch_size = args.batch_size() / args.num_minibatches;
-    stack(&orders, 0).reshape([args.update_epochs * args.num_minibatches, minibatch_size])
+    stack(&orders, 0).reshape([args.update_epochs, args.num_minibatches, minibatch_size])
 }
 
-/// Arguments of a gradient step besides the train state.
-#[derive(Debug, Clone, Tree)]
-pub struct Minibatch<T> {
-    pub data: UpdateData<T>,
-    pub index: T,         // i32[]: index of this minibatch
-    pub learning_rate: T, // f32[]
-    pub ent_coef: T,      // f32[]: entropy coefficient
-}
-
-/// Results of a gradient step.
-type StepOutput<T> = (TrainState<T>, Metrics<T>);
-
-/// Gathers a minibatch with its memory windows and takes one gradient step on it; compiled as one
-/// program.
+/// Gathers the minibatch of these samples, `indices: i32[B]`, with its memory windows, and takes one gradient
+/// step on it. `stored_memories: f32[N (W + T), layers, dim]` are those of all environments.
 pub fn minibatch_step(
     train_state: TrainState<Tensor>,
-    minibatch: Minibatch<Tensor>,
+    (samples, stored_memories): (Samples<Tensor>, Tensor),
+    indices: Tensor,
+    coefficients: (Tensor, Tensor),
     args: &Args,
-) -> StepOutput<Tensor> {
-    let Minibatch { data, index, learning_rate, ent_coef } = minibatch;
-    let batch = gather_minibatch(data.samples, data.indices.take_mode(index, 0, IndexMode::Clip));
-    let window = memory_window(
-        data.stored_memories,
-        batch.memory_starts,
-        batch.episode_steps,
-        train_state.agent.memory_length,
-    );
-    gradient_step(train_state, &batch, &window, (learning_rate, ent_coef), args)
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    let batch = gather_minibatch(samples, indices);
+    let memory_length = train_state.agent.memory_length;
+    let window =
+        memory_window(stored_memories, batch.memory_starts, batch.episode_steps, memory_length);
+    gradient_step(train_state, &batch, &window, coefficients, args)
 }
 
-/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs, each a call of `step`;
-/// stops after an epoch whose last KL divergence exceeds `target_kl`. Returns the metrics of the
-/// last gradient step, with the mean `clipfrac` of all.
-fn run_epochs(
-    mut train_state: TrainState<Array>,
-    minibatch: &Minibatch<Array>,
-    step: impl Fn(TrainState<Array>, Minibatch<Array>) -> Result<StepOutput<Array>>,
+/// Takes `num_minibatches` gradient steps in each of `update_epochs` epochs; stops after an epoch
+/// whose last KL divergence exceeds `target_kl`. Returns the metrics of the last gradient step, with
+/// the mean `clipfrac` of all.
+pub fn run_epochs(
+    train_state: TrainState<Tensor>,
+    data: (Samples<Tensor>, Tensor),
+    key: Key<Tensor>,
+    coefficients: (Tensor, Tensor),
     args: &Args,
-) -> Result<StepOutput<Array>> {
-    let mut all_metrics: Vec<Metrics<Array>> = Vec::new();
-    for epoch in 0..args.update_epochs {
-        for k in 0..args.num_minibatches {
-            let index = Array::from((epoch * args.num_minibatches + k) as i32);
-            let (next_state, metrics) =
-                step(train_state, Minibatch { index, ..minibatch.clone() })?;
-            train_state = next_state;
-            all_metrics.push(metrics);
-        }
-        if let (Some(target_kl), Some(last)) = (args.target_kl, all_metrics.last())
-            && f64::from(last.approx_kl.item::<f32>()?) > target_kl
-        {
-            break;
-        }
-    }
-    let mut clipfrac = 0.0;
-    for metrics in &all_metrics {
-        clipfrac += metrics.clipfrac.item::<f32>()?;
-    }
-    let clipfrac = Array::from(clipfrac / all_metrics.len() as f32);
-    let last = all_metrics.pop().expect("at least one gradient step");
-    Ok((train_state, Metrics { clipfrac, ..last }))
+) -> (TrainState<Tensor>, Metrics<Tensor>) {
+    type Carry = (TrainState<Tensor>, Metrics<Tensor>, Tensor);
+    let indices = minibatch_indices(key, args);
+    let target_kl = args.target_kl.unwrap_or(f64::INFINITY);
+    let more_epochs = |(_, metrics, epoch): Carry| {
+        epoch.lt(args.update_epochs as i32) & !metrics.approx_kl.gt(target_kl)
+    };
+    let run_epoch = |(train_state, previous, epoch): Carry| {
+        let step =
+            |train_state, indices| minibatch_step(train_state, data, indices, coefficients, args);
+        let (train_state, metrics) = scan(step, train_state, indices.dynamic_index(0, epoch));
+        let last = tree::map(metrics, |x: Tensor| x.index_axis(0, -1));
+        let change = metrics.clipfrac.mean(..) - previous.clipfrac;
+        let clipfrac = previous.clipfrac + change / (epoch + 1).to(DType::F32);
+        (train_state, Metrics { clipfrac, ..last }, epoch + 1)
+    };
+    let init = (train_state, tree::map(Metrics::<f32>::default(), constant), constant(0i32));
+    let (train_state, metrics, _) = while_loop(more_epochs, run_epoch, init);
+    (train_state, metrics)
 }
 
 /// Metrics of an update; scalars.
@@ -572,30 +544,35 @@ pub struct RunnerState<T> {
 /// Means over a rollout; scalars.
 #[derive(Debug, Clone, Copy, Tree)]
 struct RolloutMetrics<T> {
-    /// Explained variance of the values.
-    explained_variance: T,
-    /// Mean value.
     value_mean: T,
-    /// Mean advantage.
     advantage_mean: T,
 }
 
-/// Collects a rollout and makes the training data of it; compiled as one program.
-fn collect_samples(
+/// Results of an iteration: the next state, the episodes, and the metrics of the update and the rollout.
+type IterationOutput =
+    (RunnerState<Tensor>, EpisodeStats<Tensor>, UpdateMetrics<Tensor>, RolloutMetrics<Tensor>);
+
+/// Collects a rollout and updates on it, with a learning rate and an entropy coefficient; compiled as one
+/// program.
+fn train_iteration(
     envs: &XlaPool,
-    agent: &Agent<Tensor>,
-    env_state: EnvState<Tensor>,
+    state: RunnerState<Tensor>,
+    coefficients: (Tensor, Tensor),
     args: &Args,
-) -> (EnvState<Tensor>, EpisodeStats<Tensor>, UpdateData<Tensor>, RolloutMetrics<Tensor>) {
-    let (mut env_state, rollout, episodes) = collect_rollout(envs, agent, env_state, args);
+) -> IterationOutput {
+    let RunnerState { train_state, env_state } = state;
+    let (mut env_state, rollout, episodes) =
+        collect_rollout(envs, &train_state.agent, env_state, args);
     let stored_memories = merge_time_and_env(rollout.stored_memories);
     let (samples, explained_variance) = make_samples(rollout, args);
     let (key, shuffle_key) = env_state.key.split();
     env_state.key = key;
-    let indices = minibatch_indices(shuffle_key, args);
     let (value_mean, advantage_mean) = (samples.values.mean(..), samples.advantages.mean(..));
-    let metrics = RolloutMetrics { explained_variance, value_mean, advantage_mean };
-    (env_state, episodes, UpdateData { samples, stored_memories, indices }, metrics)
+    let data = (samples, stored_memories);
+    let (train_state, last) = run_epochs(train_state, data, shuffle_key, coefficients, args);
+    let metrics = UpdateMetrics { last, explained_variance };
+    let means = RolloutMetrics { value_mean, advantage_mean };
+    (RunnerState { train_state, env_state }, episodes, metrics, means)
 }
 
 /// Creates environments, and returns them with the sizes of the network.
@@ -617,10 +594,8 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, TrxlSi
 
 fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
-    let (handle, mut envs) = pool.xla()?;
-    if args.bootstrap_truncated {
-        envs = envs.with_final_obs()?;
-    }
+    let (handle, envs) = pool.xla()?;
+    let envs = if args.bootstrap_truncated { envs.with_final_obs()? } else { envs };
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
@@ -633,34 +608,24 @@ fn train(args: &Args) -> Result<Summary> {
         let env_state = EnvState { handle, obs: first.obs, episode_steps, memory, key };
         RunnerState { train_state, env_state }
     });
-    let collect = trainer
-        .jit("rollout", |(agent, env_state)| collect_samples(&envs, &agent, env_state, args));
-    let step = trainer
-        .jit("step", |(train_state, minibatch)| minibatch_step(train_state, minibatch, args));
+    let iteration = trainer.jit("iteration", |(state, coefficients)| {
+        train_iteration(&envs, state, coefficients, args)
+    });
 
     let state = init.call((handle, Key::new(args.run.seed)))?;
     let mut state = trainer.init_or_resume(state, &envs)?;
     while trainer.should_continue() {
         let (learning_rate, ent_coef) = args.annealed(trainer.global_step());
-        let RunnerState { train_state, env_state } = state;
-        let (env_state, episodes, data, rollout) =
-            collect.call((train_state.agent.clone(), env_state))?;
-        let minibatch = Minibatch {
-            data,
-            index: Array::from(0i32),
-            learning_rate: Array::from(learning_rate as f32),
-            ent_coef: Array::from(ent_coef as f32),
-        };
-        let step = |train_state, minibatch| step.call((train_state, minibatch));
-        let (train_state, last) = run_epochs(train_state, &minibatch, step, args)?;
-        state = RunnerState { train_state, env_state };
-        let metrics = UpdateMetrics { last, explained_variance: rollout.explained_variance };
+        let coefficients = [learning_rate, ent_coef].map(|x| Array::from(x as f32));
+        let (next_state, episodes, metrics, means) =
+            iteration.call((state, coefficients.into()))?;
+        state = next_state;
         trainer.record(&episodes.to_vec()?, Some(&metrics))?;
         trainer.log(&[
             ("charts/learning_rate", learning_rate),
             ("charts/entropy_coefficient", ent_coef),
-            ("episode/value_mean", f64::from(rollout.value_mean.item::<f32>()?)),
-            ("episode/advantage_mean", f64::from(rollout.advantage_mean.item::<f32>()?)),
+            ("episode/value_mean", f64::from(means.value_mean.item::<f32>()?)),
+            ("episode/advantage_mean", f64::from(means.advantage_mean.item::<f32>()?)),
         ])?;
         trainer.checkpoint_if_due(&state, &envs)?;
     }

@@ -7,7 +7,7 @@
 use crate::nn::{Dense, LayerNorm, init::orthogonal};
 use crate::optim::RAdam;
 use crate::random::{permutation, randint, uniform};
-use crate::rl::flags::{batches, counted_in_i32};
+use crate::rl::flags::counted_in_i32;
 use crate::rl::prelude::*;
 
 // ------------------------------------------------------------------------------------- settings
@@ -129,8 +129,8 @@ pub struct TrainState<T> {
 }
 
 /// Initializes a network and its optimizer.
-fn init_train_state(key: Key<Tensor>, obs_size: usize, num_actions: usize) -> TrainState<Tensor> {
-    let q = QNetwork::init(key, obs_size, num_actions);
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
+    let q = QNetwork::init(key, sizes.obs_size(), sizes.num_actions);
     TrainState { opt_state: RAdam::default().init(&q), q }
 }
 
@@ -357,14 +357,12 @@ fn train_iteration(
 
 fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = pools::discrete(args, args.num_envs, args.run.seed)?;
-    let (handle, mut envs) = pool.xla()?;
-    if args.bootstrap_truncated {
-        envs = envs.with_final_obs()?;
-    }
+    let (handle, envs) = pool.xla()?;
+    let envs = if args.bootstrap_truncated { envs.with_final_obs()? } else { envs };
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
-        let train_state = init_train_state(network_key, sizes.obs_size(), sizes.num_actions);
+        let train_state = init_train_state(network_key, &sizes);
         let (handle, first) = envs.reset(handle);
         let (obs, global_step) = (first.obs.to(DType::F32), constant(0i32));
         let env_state = EnvState { handle, obs, global_step, key };
@@ -387,8 +385,7 @@ fn train(args: &Args) -> Result<Summary> {
 /// epsilon-greedy with the epsilon `end_e`.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = pools::discrete(args, 1, args.run.eval_seed())?;
-    let init = |key| init_train_state(key, sizes.obs_size(), sizes.num_actions);
-    let q = load_model(model, init)?.q;
+    let q = load_model(model, |key| init_train_state(key, &sizes))?.q;
     let epsilon = args.end_e as f32;
     Ok(Policy::new(pool, q, move |q: &QNetwork<Tensor>, obs| {
         let q_values = q.apply(obs.to(DType::F32));

@@ -8,7 +8,7 @@ use crate::envs::{AtariOptions, EnvPool, ObsKind};
 use crate::nn::{Conv2d, Dense, Encoder, LayerNorm, LstmCell, init::orthogonal, reset_carry};
 use crate::optim::RAdam;
 use crate::random::{permutation, randint, uniform};
-use crate::rl::flags::{batches, counted_in_i32, minibatches_of_envs};
+use crate::rl::flags::{counted_in_i32, minibatches_of_envs};
 use crate::rl::prelude::*;
 use crate::trace::ops::IndexMode;
 
@@ -472,10 +472,8 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)
 
 fn train(args: &Args) -> Result<Summary> {
     let (pool, sizes) = make_pool(args, args.num_envs, args.run.seed)?;
-    let (handle, mut envs) = pool.xla()?;
-    if args.bootstrap_truncated {
-        envs = envs.with_final_obs()?;
-    }
+    let (handle, envs) = pool.xla()?;
+    let envs = if args.bootstrap_truncated { envs.with_final_obs()? } else { envs };
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();

@@ -14,7 +14,7 @@ use crate::nn::{Dense, ImageEncoder, init};
 use crate::optim::{incremental_update, periodic_update};
 use crate::random::{randint, uniform};
 use crate::rl::checkpoint::{self};
-use crate::rl::flags::{at_least_one_call, ensure, largest_divisor, update_schedule, within};
+use crate::rl::flags::{at_least_one_call, largest_divisor, update_schedule, updates_in_calls};
 use crate::rl::frames::{
     FrameBuffer, FrameTransition, SampledBatch, min_buffer_size, newest_frame, stack_and_frame,
 };
@@ -132,9 +132,8 @@ impl Args {
     fn check(&self) -> Result<()> {
         let (train, target) = (self.train_frequency, self.target_network_frequency);
         update_schedule(self.num_envs, ("train-frequency", train), target)?;
-        let (updates, all) = (self.updates_per_call(), target / train);
-        let expected = format!("a divisor of {all}, the gradient steps between target updates");
-        ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
+        let updates = self.updates_per_call();
+        updates_in_calls(updates, target / train)?;
         at_least_one_call(self.total_timesteps, self.steps_per_call())?;
         let least = min_buffer_size(train, self.num_envs);
         within("buffer-size", self.buffer_size, least, i32::MAX as usize)?;

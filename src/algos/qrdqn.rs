@@ -7,7 +7,7 @@
 use crate::nn::{Activation, Mlp};
 use crate::optim::periodic_update;
 use crate::random::{randint, uniform};
-use crate::rl::flags::{at_least_one_call, ensure, largest_divisor, update_schedule, within};
+use crate::rl::flags::{at_least_one_call, largest_divisor, update_schedule, updates_in_calls};
 use crate::rl::minibatch::merge_time_and_env;
 use crate::rl::prelude::*;
 use crate::rl::replay::{ReplayBuffer, Transition};
@@ -98,9 +98,7 @@ impl Args {
     fn check(&self) -> Result<()> {
         let (train, target) = (self.train_frequency, self.target_network_frequency);
         update_schedule(self.num_envs, ("train-frequency", train), target)?;
-        let (updates, all) = (self.updates_per_call(), target / train);
-        let expected = format!("a divisor of {all}, the gradient steps between target updates");
-        ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)?;
+        updates_in_calls(self.updates_per_call(), target / train)?;
         at_least_one_call(self.total_timesteps, self.steps_per_call())?;
         within("buffer-size", self.buffer_size, train, i32::MAX as usize)
     }

@@ -8,7 +8,7 @@ use crate::distributions::Categorical;
 use crate::nn::{Dense, Encoder, init};
 use crate::optim::{incremental_update, periodic_update};
 use crate::random::randint;
-use crate::rl::flags::{at_least_one_call, largest_divisor, update_schedule, within};
+use crate::rl::flags::{at_least_one_call, largest_divisor, update_schedule};
 use crate::rl::frames::{
     FrameBuffer, FrameTransition, SampledBatch, min_buffer_size, newest_frame, stack_and_frame,
 };

@@ -8,7 +8,6 @@ use crate::distributions::{TanhCorrection, TanhNormal};
 use crate::nn::{Activation, Dense, Mlp};
 use crate::optim::{incremental_update, periodic_update};
 use crate::random::normal;
-use crate::rl::flags::{ensure, within};
 use crate::rl::prelude::*;
 use crate::rl::replay::{ReplayBuffer, Transition, concatenate_steps};
 use crate::rl::spaces::Bounds;

@@ -26,6 +26,7 @@ pub use env::AnakinEnv;
 pub use log::Report;
 pub use normalize::Normalizers;
 pub use ops::{argmax, clip_by_norm, permutations};
+pub(crate) use options::traced_args;
 pub use options::{AgentOptions, AnakinArgs, SeedAxis, SweptValues, with_sweeps_of};
 pub use packed_scan::{is_packable, scan_packed};
 pub use program::{AgentTree, TrainFn, start_runtime};

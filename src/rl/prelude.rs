@@ -10,11 +10,13 @@ pub use crate::jit::jit;
 pub use crate::optim::{Adam, AdamState, clip_grad_norm};
 pub use crate::random::Key;
 pub use crate::rl::checkpoint::Checkpoint;
+pub use crate::rl::flags::{batches, ensure, within};
 pub use crate::rl::saved::load_model;
 pub use crate::rl::spaces::Sizes;
 pub use crate::rl::{
-    EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer, bootstrap_truncated,
-    explained_variance, gather_minibatch, merge_time_and_env, pools, q_at_action,
+    Algorithm, ComputeDtype, EpisodeStats, Policy, PolicyResults, RunOptions, Summary, Trainer,
+    bootstrap_truncated, explained_variance, gather_minibatch, merge_time_and_env, pools,
+    q_at_action,
 };
 pub use crate::trace::control::{ScanOptions, cond, scan, scan_with, while_loop};
 pub use crate::trace::ops::{constant, ones, stack, where_, zeros, zeros_like};

@@ -49,13 +49,50 @@ pub struct AgentOptions {
     pub updates_per_call: u64,
 }
 
-/// Lets `--sweep` take the hyperparameters `names`; for `#[command(mut_args(..))]` of an algorithm.
-pub fn with_sweeps_of(names: &'static [&'static str]) -> impl Fn(Arg) -> Arg {
+/// Lets `--sweep` take the hyperparameters `fields`; for `#[command(mut_args(..))]` of an algorithm.
+pub fn with_sweeps_of(fields: &'static [&'static str]) -> impl Fn(Arg) -> Arg {
     move |arg| match arg.get_id() == "sweep" {
-        true => arg.value_parser(move |text: &str| Sweep::parse(text, names)),
+        true => arg.value_parser(move |text: &str| {
+            let names: Vec<String> = fields.iter().map(|field| field.replace('_', "-")).collect();
+            Sweep::parse(text, &names.iter().map(String::as_str).collect::<Vec<_>>())
+        }),
         false => arg,
     }
 }
+
+/// Defines `TracedArgs`, the `Args` of one agent inside the program: the hyperparameters that `--sweep` can
+/// vary, which are named here, are fixed or traced fields of it, in place of those of `Args`.
+macro_rules! traced_args {
+    ($($field:ident),*) => {
+        /// Hyperparameters that `--sweep` takes.
+        const SWEPT: &[&str] = &[$(stringify!($field)),*];
+
+        /// [`Args`] of one agent inside the program: the hyperparameters that a sweep can vary are fields of
+        /// their own, fixed or traced.
+        #[derive(Debug, Clone, Copy)]
+        pub struct TracedArgs<'a> {
+            args: &'a Args,
+            $(pub $field: $crate::rl::sweep::Scalar,)*
+        }
+
+        impl<'a> TracedArgs<'a> {
+            /// Creates the settings of the agent with these values `f32[]`, one for each `--sweep`.
+            pub fn new(args: &'a Args, swept: &[Tensor]) -> TracedArgs<'a> {
+                let swept = $crate::rl::anakin::SweptValues::new(&args.agents, swept);
+                TracedArgs { args, $($field: swept.scalar(stringify!($field), args.$field),)* }
+            }
+        }
+
+        impl std::ops::Deref for TracedArgs<'_> {
+            type Target = Args;
+
+            fn deref(&self) -> &Args {
+                self.args
+            }
+        }
+    };
+}
+pub(crate) use traced_args;
 
 impl AgentOptions {
     /// Checks the numbers of agents and sweeps.
@@ -150,7 +187,9 @@ pub trait AnakinArgs: Algorithm {
     fn steps_per_update(&self) -> usize;
 
     /// Returns the number of timesteps of one agent that a rollout holds.
-    fn steps_per_rollout(&self) -> usize;
+    fn steps_per_rollout(&self) -> usize {
+        self.steps_per_update()
+    }
 
     /// Returns the flags of the memory of one agent, as in `--num-envs 4 --num-steps 128`.
     fn memory_flags(&self) -> String;
@@ -177,8 +216,9 @@ impl<'a> SweptValues<'a> {
         SweptValues { sweeps: &options.sweep, values }
     }
 
-    /// Returns the hyperparameter of this name: the value of its sweep, or else `fixed`.
-    pub fn scalar(&self, name: &str, fixed: f64) -> Scalar {
+    /// Returns the hyperparameter of this field: the value of its sweep, or else `fixed`.
+    pub fn scalar(&self, field: &str, fixed: f64) -> Scalar {
+        let name = field.replace('_', "-");
         let swept = self.sweeps.iter().zip(self.values).find(|(sweep, _)| sweep.name == name);
         swept.map_or(Scalar::Fixed(fixed), |(_, value)| Scalar::Traced(*value))
     }

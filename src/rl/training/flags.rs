@@ -332,6 +332,16 @@ pub fn update_schedule(
     )
 }
 
+/// Checks that the gradient steps of one call of the compiled program, `updates`, divide those between two
+/// updates of the target network, `all`.
+///
+/// # Errors
+/// [`Error::Config`] that names `--updates-per-call`.
+pub fn updates_in_calls(updates: usize, all: usize) -> Result<()> {
+    let expected = format!("a divisor of {all}, the gradient steps between target updates");
+    ensure(all.is_multiple_of(updates), "updates-per-call", updates, &expected)
+}
+
 /// Checks that the timesteps of one call of the compiled program fit into the total, and the total into
 /// the program's counter, which is `i32`.
 ///

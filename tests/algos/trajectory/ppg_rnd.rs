@@ -5,7 +5,7 @@ use podracer::algos::{ppg, ppo_rnd_envpool};
 use podracer::envs::ObsKind;
 use podracer::nn::Dense;
 use podracer::rl::spaces::Sizes;
-use podracer::rl::{Algorithm, ImageNetwork, merge_time_and_env};
+use podracer::rl::{Algorithm, ImageNetwork, gather_minibatch, merge_time_and_env};
 use podracer::tree::Tree;
 use podracer::{Array, DType, Tensor, jit};
 
@@ -62,8 +62,8 @@ fn index_array(orders: Vec<Vec<i32>>, size: usize) -> Array {
 #[test]
 fn ppg_follows_cleanrl() {
     use ppg::{
-        Agent, Args, AuxSamples, AuxStorage, Minibatches, Rollout, TrainState, aux_loss,
-        gradient_step, make_samples, minibatch_step, run_aux_epochs,
+        Agent, Args, AuxSamples, AuxStorage, Rollout, Samples, TrainState, aux_loss, gradient_step,
+        make_samples, ppo_loss, run_aux_epochs,
     };
     const SIZE: [usize; 3] = [3, 16, 16];
     let flags = ["--network=impala", "--learning-rate=0.0001", "--num-envs=4", "--num-steps=4"];
@@ -72,8 +72,11 @@ fn ppg_follows_cleanrl() {
     let samples_of = jit(|(agent, rollout): (Agent<Tensor>, Rollout<Tensor>)| {
         make_samples(&agent, rollout, &args).0
     });
-    let step = jit(|(state, minibatches, index, rate)| {
-        minibatch_step(state, minibatches, index, rate, &args).0
+    type Step<T> = (TrainState<T>, Samples<T>, T, T);
+    let step = jit(|(state, samples, indices, rate): Step<Tensor>| {
+        let batch = gather_minibatch(samples, indices);
+        let loss = |agent: &Agent<Tensor>| ppo_loss(agent, &batch, &args);
+        gradient_step(state, loss, (rate, false), &args).0
     });
     let sizes = Sizes { obs_kind: ObsKind::Frames, shape: SIZE.into(), num_actions: ACTIONS };
     let agent = start("", |key| Agent::init(key, ImageNetwork::Impala, &sizes));
@@ -91,11 +94,9 @@ fn ppg_follows_cleanrl() {
         let rollout = Rollout { obs, actions, logprobs, values, rewards, dones, next_obs };
         let samples = samples_of.call((state.agent.clone(), rollout)).unwrap();
         returns.push(samples.returns.clone());
-        let indices = index_array(vec![permutation(&format!("order {k}"), STEPS * ENVS)], 4);
-        let minibatches = Minibatches { samples, indices };
-        for index in 0..4i32 {
-            let index = Array::from(index);
-            state = step.call((state, minibatches.clone(), index, learning_rate())).unwrap();
+        for indices in permutation(&format!("order {k}"), STEPS * ENVS).chunks(4) {
+            let indices = Array::new([4], indices).unwrap();
+            state = step.call((state, samples.clone(), indices, learning_rate())).unwrap();
             recorded.check(update, &state.agent);
             update += 1;
         }
@@ -161,8 +162,8 @@ struct Predictor<T> {
 #[test]
 fn ppo_rnd_envpool_follows_cleanrl() {
     use ppo_rnd_envpool::{
-        Agent, Args, Minibatches, Moments, Networks, RndModel, Rollout, TrainState, make_samples,
-        minibatch_step, rnd_input,
+        Agent, Args, Moments, Networks, RndModel, Rollout, Samples, TrainState, gradient_step,
+        make_samples, rnd_input,
     };
     const SIZE: [usize; 3] = [4, 84, 84];
     let args = Args::from_flags([""; 0]).unwrap();
@@ -171,8 +172,9 @@ fn ppo_rnd_envpool_follows_cleanrl() {
         let obs_rms = Moments::new(&[1, 84, 84]).update(rnd_input(samples.obs, ObsKind::Frames));
         (samples, obs_rms, Moments::new(&[]))
     });
-    let step = jit(|(state, minibatches, index, rate)| {
-        minibatch_step(state, minibatches, index, rate, &args).0
+    type Step<T> = (TrainState<T>, Samples<T>, (T, T), T);
+    let step = jit(|(state, samples, (indices, mask), rate): Step<Tensor>| {
+        gradient_step(state, &gather_minibatch(samples, indices), mask, rate, &args).0
     });
     let sizes = Sizes { obs_kind: ObsKind::Frames, shape: SIZE.into(), num_actions: ACTIONS };
     let initial = start("", |key| {
@@ -191,21 +193,13 @@ fn ppo_rnd_envpool_follows_cleanrl() {
     let discounted_reward = Array::zeros([ENVS], DType::F32);
     let mut state = TrainState { networks, opt_state, obs_rms, reward_rms, discounted_reward };
 
-    let masks: Vec<f32> = (0..UPDATES)
-        .flat_map(|k| noise(&format!("mask {k}"), 4))
-        .map(|x| f32::from(x.abs() < args.update_proportion as f32))
-        .collect();
-    let masks = Array::new([UPDATES, 4], &masks).unwrap();
-    let orders: Vec<Vec<i32>> = minibatches(5, 4, STEPS * ENVS)
-        .iter()
-        .map(|indices| indices.to_vec::<i32>().unwrap())
-        .collect();
-    let batches = Minibatches { samples, indices: index_array(orders, 4), masks };
     let rate = Array::from(args.learning_rate as f32);
     let recorded = Trajectory::of("ppo_rnd_envpool");
-    for update in 0..UPDATES {
-        let index = Array::from(update as i32);
-        state = step.call((state, batches.clone(), index, rate.clone())).unwrap();
+    for (update, indices) in minibatches(5, 4, STEPS * ENVS).into_iter().enumerate() {
+        let mask = noise(&format!("mask {update}"), 4);
+        let mask = mask.iter().map(|x| f32::from(x.abs() < args.update_proportion as f32));
+        let mask = Array::new([4], &mask.collect::<Vec<f32>>()).unwrap();
+        state = step.call((state, samples.clone(), (indices, mask), rate.clone())).unwrap();
         let Networks { agent, rnd } = state.networks.clone();
         let RndModel { predictor, head, .. } = rnd;
         recorded.check(update, &Trained { agent, curiosity: Predictor { predictor, head } });

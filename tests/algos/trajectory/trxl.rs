@@ -1,8 +1,7 @@
 //! PPO with a Transformer-XL: `tests/fixtures/algos/cleanrl/trxl.py` recorded CleanRL's `ppo_trxl.py`.
 
 use podracer::algos::ppo_trxl::{
-    Agent, Args, Metrics, Minibatch, Rollout, TrainState, TrxlSizes, UpdateData, make_samples,
-    minibatch_step,
+    Agent, Args, Metrics, Rollout, Samples, TrainState, TrxlSizes, make_samples, minibatch_step,
 };
 use podracer::envs::ObsKind;
 use podracer::rl::{Algorithm, merge_time_and_env};
@@ -67,33 +66,26 @@ fn follows_cleanrl(
         stored_memories: scaled("memories", 1.0, [ENVS, WINDOW + STEPS, layers, DIM]),
         next_value: floats("next_value", [ENVS]),
     };
-    let prepare = jit(|(rollout, indices): (Rollout<Tensor>, Tensor)| {
+    let prepare = jit(|rollout: Rollout<Tensor>| {
         let stored_memories = merge_time_and_env(rollout.stored_memories);
-        let (samples, _) = make_samples(rollout, &args);
-        UpdateData { samples, stored_memories, indices }
+        (make_samples(rollout, &args).0, stored_memories)
     });
-    let indices = minibatches(5, 4, STEPS * ENVS);
-    let all: Vec<i32> = indices.iter().flat_map(|x| x.to_vec::<i32>().unwrap()).collect();
-    let indices = Array::new([indices.len(), STEPS * ENVS / 4], &all).unwrap();
-    let data = prepare.call((rollout, indices)).unwrap();
-    type Output<T> = (TrainState<T>, Metrics<T>);
-    let step = jit(|(train_state, minibatch): (TrainState<Tensor>, Minibatch<Tensor>)| {
-        let output: Output<Tensor> = minibatch_step(train_state, minibatch, &args);
+    let data = prepare.call(rollout).unwrap();
+    type Inputs<T> = (TrainState<T>, (Samples<T>, T), T, (T, T));
+    let step = jit(|(train_state, data, indices, coefficients): Inputs<Tensor>| {
+        let output: (TrainState<Tensor>, Metrics<Tensor>) =
+            minibatch_step(train_state, data, indices, coefficients, &args);
         output
     });
     let (learning_rate, ent_coef) = args.annealed(1000);
     let agent = start("", |key| Agent::init(key, sizes, &args));
     let mut train_state = TrainState { opt_state: adam_state(&agent), agent };
     let recorded = Trajectory::of(name);
-    for update in 0..updates {
-        let minibatch = Minibatch {
-            data: data.clone(),
-            index: Array::from(update as i32),
-            learning_rate: Array::from(learning_rate as f32),
-            ent_coef: Array::from(ent_coef as f32),
-        };
+    for (update, indices) in minibatches(5, 4, STEPS * ENVS).into_iter().take(updates).enumerate() {
+        let coefficients = [learning_rate, ent_coef].map(|x| Array::from(x as f32));
         let metrics;
-        (train_state, metrics) = step.call((train_state, minibatch)).unwrap();
+        (train_state, metrics) =
+            step.call((train_state, data.clone(), indices, coefficients.into())).unwrap();
         assert!(metrics.loss.item::<f32>().unwrap().is_finite());
         recorded.check(update, &train_state.agent);
     }
