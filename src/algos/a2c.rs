@@ -156,7 +156,7 @@ fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub handle: Handle<T>, // the pool's token: each step takes and returns it
     pub obs: T,            // f32[N, obs_size]: last observations
     pub key: Key<T>,
 }
@@ -278,7 +278,7 @@ pub fn a2c_loss(
 
     let mut advantages = batch.advantages;
     if args.norm_adv {
-        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std; 0 for one sample
         advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let policy_loss = -(advantages * policy.log_prob(batch.actions)).mean(..);

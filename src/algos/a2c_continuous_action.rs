@@ -184,7 +184,7 @@ fn normalize_reward(args: &Args) -> NormalizeReward {
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub handle: Handle<T>, // the pool's token: each step takes and returns it
     pub obs: T,            // f32[N, obs_size]: last observations, normalized
     pub obs_stats: RunningMeanStd<T>, // running statistics of the observations
     pub reward_stats: NormalizeRewardState<T>, // running statistics of the rewards
@@ -313,7 +313,7 @@ pub fn a2c_loss(
 
     let mut advantages = batch.advantages;
     if args.norm_adv {
-        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std; 0 for one sample
         advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let policy_loss = -(advantages * policy.log_prob(batch.actions)).mean(..);

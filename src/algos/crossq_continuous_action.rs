@@ -311,7 +311,7 @@ fn init_train_state(
 /// State of the environment between two steps; N is 1.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub handle: Handle<T>, // the pool's token: each step takes and returns it
     pub obs: T,            // f32[N, obs_size]: last observations
     pub key: Key<T>,
 }

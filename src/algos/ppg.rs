@@ -214,7 +214,7 @@ fn init_train_state(key: Key<Tensor>, network: ImageNetwork, sizes: &Sizes) -> T
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub handle: Handle<T>, // the pool's token: each step takes and returns it
     pub obs: T,            // [N, ..]: last observations, in the environment's dtype
     pub first: T,          // bool[N]: true where `obs` is the first of an episode
     pub reward_stats: NormalizeRewardState<T>, // running statistics of the discounted returns
@@ -315,7 +315,7 @@ pub struct Samples<T> {
     pub logprobs: T,   // f32[B]: log probabilities under the policy that acted
     pub advantages: T, // f32[B]
     pub returns: T,    // f32[B]
-    pub values: T,     // f32[B]: values by the critic that acted
+    pub values: T,     // f32[B]: values at the time of the rollout
 }
 
 /// Returns the samples of a rollout and the explained variance of its values,
@@ -333,7 +333,7 @@ pub fn make_samples(
     let samples = Samples { obs, actions, logprobs, advantages, returns, values };
     let mut samples = merge_time_and_env(samples);
     if args.adv_norm_fullbatch {
-        let ddof = usize::from(args.batch_size() > 1); // PyTorch's std
+        let ddof = usize::from(args.batch_size() > 1); // PyTorch's std; 0 for one sample
         let advantages = samples.advantages;
         samples.advantages =
             (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
@@ -414,8 +414,8 @@ pub fn gradient_step<M: Tree<Tensor>>(
     (TrainState { agent, opt_state, aux_opt_state }, metrics)
 }
 
-/// Returns the indices of the minibatches of `size` elements, each epoch in a random order of its
-/// own: `i32[epochs * num_minibatches, size / num_minibatches]`.
+/// Divides `size` indices into minibatches, each epoch in a random order of its own:
+/// `i32[epochs * num_minibatches, size / num_minibatches]`.
 fn minibatch_indices(
     key: Key<Tensor>,
     epochs: usize,

@@ -396,7 +396,7 @@ pub struct Samples<T> {
     pub logprobs: T, // f32[T, n]: log probabilities under the policy that acted
     pub advantages: T, // f32[T, n]
     pub returns: T, // f32[T, n]
-    pub values: T, // f32[T, n]: values by the critic that acted
+    pub values: T, // f32[T, n]: values at the time of the rollout
 }
 
 // ----------------------------------------------------------------------------------------- loss

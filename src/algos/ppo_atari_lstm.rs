@@ -244,7 +244,7 @@ fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub handle: Handle<T>, // the pool's token: each step takes and returns it
     pub obs: T,            // [N, ..]: last observations, in the environment's dtype
     pub episode_start: T,  // f32[N]: 1 where `obs` is the first of an episode
     pub lstm_state: LstmState<T>, // LSTM state before `obs`
@@ -359,7 +359,7 @@ pub struct Samples<T> {
     pub logprobs: T,       // f32[T, n]: log probabilities under the policy that acted
     pub advantages: T,     // f32[T, n]
     pub returns: T,        // f32[T, n]
-    pub values: T,         // f32[T, n]: values by the critic that acted
+    pub values: T,         // f32[T, n]: values at the time of the rollout
 }
 
 /// Returns the samples of a rollout and the explained variance of its values,
@@ -423,7 +423,7 @@ pub fn ppo_loss(
     let clip = args.clip_coef;
 
     if args.norm_adv {
-        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std; 0 for one sample
         advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let unclipped = -advantages * ratio;

@@ -215,7 +215,7 @@ fn normalize_reward(args: &Args) -> NormalizeReward {
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub handle: Handle<T>, // the pool's token: each step takes and returns it
     pub obs: T,            // f32[N, obs_size]: last observations, normalized
     pub episode_start: T,  // f32[N]: 1 where `obs` is the first of an episode
     pub lstm_state: LstmState<T>, // LSTM state before `obs`
@@ -342,7 +342,7 @@ pub struct Samples<T> {
     pub logprobs: T,       // f32[T, n]: log probabilities under the policy that acted
     pub advantages: T,     // f32[T, n]
     pub returns: T,        // f32[T, n]
-    pub values: T,         // f32[T, n]: values by the critic that acted
+    pub values: T,         // f32[T, n]: values at the time of the rollout
 }
 
 /// Returns the samples of a rollout, and the explained variance of its values,
@@ -397,7 +397,7 @@ pub fn ppo_loss(
     let clip = args.clip_coef;
 
     if args.norm_adv {
-        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std; 0 for one sample
         advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let unclipped = -advantages * ratio;

@@ -150,7 +150,7 @@ fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub handle: Handle<T>, // the pool's token: each step takes and returns it
     pub obs: T,            // [N, ..]: last observations, in the environment's dtype
     pub key: Key<T>,
 }
@@ -241,7 +241,7 @@ pub struct Samples<T> {
     pub logprobs: T,   // f32[B]: log probabilities under the policy that acted
     pub advantages: T, // f32[B]
     pub returns: T,    // f32[B]
-    pub values: T,     // f32[B]: values by the critic that acted
+    pub values: T,     // f32[B]: values at the time of the rollout
 }
 
 /// Returns the samples of a rollout and the explained variance of its values,
@@ -288,7 +288,7 @@ pub fn ppo_loss(
 
     let mut advantages = batch.advantages;
     if args.norm_adv {
-        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std; 0 for one sample
         advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let unclipped = -advantages * ratio;

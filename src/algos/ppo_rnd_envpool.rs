@@ -271,7 +271,7 @@ fn init_train_state(key: Key<Tensor>, sizes: &Sizes, num_envs: usize) -> TrainSt
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub handle: Handle<T>, // the pool's token: each step takes and returns it
     pub obs: T,            // [N, ..]: last observations, in the environment's dtype
     pub key: Key<T>,
 }
@@ -471,7 +471,7 @@ pub fn ppo_loss(
 
     let mut advantages = batch.advantages;
     if args.norm_adv {
-        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std; 0 for one sample
         advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let unclipped = -advantages * ratio;

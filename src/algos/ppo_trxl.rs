@@ -241,7 +241,7 @@ fn init_train_state(key: Key<Tensor>, sizes: &TrxlSizes, args: &Args) -> TrainSt
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub handle: Handle<T>, // the pool's token: each step takes and returns it
     pub obs: T,            // [N, ..]: last observations, in the environment's dtype
     pub episode_steps: T,  // i32[N]: steps of the episodes before `obs`
     pub memory: T,         // f32[N, W, layers, dim]: memories of the last W steps, oldest first
@@ -354,7 +354,7 @@ pub struct Samples<T> {
     pub logprobs: T,      // f32[B, components]: log probabilities under the policy that acted
     pub advantages: T,    // f32[B]
     pub returns: T,       // f32[B]
-    pub values: T,        // f32[B]: values by the critic that acted
+    pub values: T,        // f32[B]: values at the time of the rollout
     pub episode_steps: T, // i32[B]: steps of the episodes before the observations
     /// `i32[B]`: rows of the stored memories at which the last W steps before the sample begin.
     pub memory_starts: T,
@@ -415,7 +415,7 @@ pub fn ppo_loss(
 
     let mut advantages = batch.advantages;
     if args.norm_adv {
-        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std; 0 for one sample
         advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let advantages = advantages.expand_dims(1) * ones_like(ratio);

@@ -171,7 +171,7 @@ fn normalize_reward(args: &Args) -> NormalizeReward {
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // passing it on orders the calls, as EnvPool's does
+    pub handle: Handle<T>, // the pool's token: each step takes and returns it
     pub obs: T,            // f32[N, obs_size]: last observations, normalized
     pub obs_stats: RunningMeanStd<T>, // running statistics of the observations
     pub reward_stats: NormalizeRewardState<T>, // running statistics of the rewards
@@ -262,7 +262,7 @@ pub struct Samples<T> {
     pub logprobs: T,   // f32[B]: log probabilities under the policy that acted
     pub advantages: T, // f32[B]
     pub returns: T,    // f32[B]
-    pub values: T,     // f32[B]: values by the critic that acted
+    pub values: T,     // f32[B]: values at the time of the rollout
 }
 
 /// Returns the samples of a rollout and the explained variance of its values,
@@ -313,7 +313,7 @@ pub fn rpo_loss(
 
     let mut advantages = batch.advantages;
     if args.norm_adv {
-        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std
+        let ddof = usize::from(advantages.numel() > 1); // PyTorch's std; 0 for one sample
         advantages = (advantages - advantages.mean(..)) / (advantages.std_ddof(.., ddof) + 1e-8);
     }
     let unclipped = -advantages * ratio;
@@ -421,8 +421,8 @@ pub fn update(
     learning_rate: Tensor,
     args: &Args,
 ) -> (TrainState<Tensor>, UpdateMetrics<Tensor>) {
-    // The agent has not changed since the rollout: its outputs are computed here in one batch
-    // instead of at each step.
+    // The agent has not changed since the rollout: log probabilities and values are computed here in
+    // one batch, and not stored at each step.
     let agent = &train_state.agent;
     let values = agent.value(rollout.obs); // f32[T, N]
     let logprobs = agent.policy(rollout.obs).log_prob(rollout.actions); // f32[T, N]

@@ -63,6 +63,7 @@ mod text;
 mod timeline;
 mod transforms;
 mod vacuous;
+mod where_to_change;
 mod words;
 
 use podracer::jit::run_program;

@@ -116,8 +116,9 @@ pub struct Trainer<'a, A> {
     window: (Instant, u64),
     /// Additional host state of the algorithm's loop; checkpoints save it.
     pub extra_state: Value,
-    /// Cost of the programs that [`jit`](Trainer::jit) has made, and of others, in seconds.
+    /// Compilation times of the programs that [`jit`](Trainer::jit) and [`pmap`](Trainer::pmap) made.
     programs: Vec<SharedStats>,
+    /// Seconds of compilation of other programs.
     other_compile_s: f64,
     /// Learning rate of this iteration, not logged yet.
     learning_rate: Option<f64>,
@@ -233,7 +234,8 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         program.with_mode(mode).check_nans(check_nans)
     }
 
-    /// Makes a program of several devices, as [`pmap`](crate::pmap()) does, like [`jit`](Trainer::jit).
+    /// Makes a program of several devices, as [`pmap`](crate::pmap()) does: like [`jit`](Trainer::jit), but for
+    /// `--check-nans`.
     #[track_caller]
     pub fn pmap<X, Y, F>(&mut self, name: &str, axis: &'static str, f: F) -> Pmap<X, Y, F>
     where
@@ -246,12 +248,12 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         program.named(format!("{}_{name}", A::NAME))
     }
 
-    /// Adds the compilation time of a program that [`jit`](Trainer::jit) did not make, in seconds.
+    /// Adds the compilation time, in seconds, of a program that the trainer did not make.
     pub fn add_compile_seconds(&mut self, seconds: f64) {
         self.other_compile_s += seconds;
     }
 
-    /// Returns the number of iterations so far.
+    /// Returns the number of iterations so far, if all are of the same size.
     pub fn iteration(&self) -> u64 {
         self.global_step / self.iteration_steps
     }
