@@ -142,6 +142,7 @@ function_cache_methods!(Jit);
 
 impl<A, B, F> Jit<A, B, F> {
     /// The cost so far and from now on.
+    #[cfg(feature = "rl")]
     pub(crate) fn shared_stats(&self) -> cache::SharedStats {
         self.cache.history.stats.clone()
     }

@@ -33,7 +33,7 @@ use self::compiled::{Compiled, Leaves};
 use self::sharded::checked;
 use crate::array::Array;
 use crate::error::{Error, Loc, Result};
-use crate::jit::cache::{FunctionCache, SharedStats, function_cache_methods, leaves_of};
+use crate::jit::cache::{FunctionCache, function_cache_methods, leaves_of};
 use crate::jit::{Mode, run_program};
 use crate::runtime::Runtime;
 use crate::trace::axis::Axis;
@@ -106,7 +106,8 @@ function_cache_methods!(Pmap);
 
 impl<A, B, F> Pmap<A, B, F> {
     /// The cost so far and from now on.
-    pub(crate) fn shared_stats(&self) -> SharedStats {
+    #[cfg(feature = "rl")]
+    pub(crate) fn shared_stats(&self) -> crate::jit::cache::SharedStats {
         self.cache.history.stats.clone()
     }
 

@@ -477,14 +477,17 @@ fn collect_episodes(stats: &EpisodeStats<Sharded>, args: &Args) -> Result<Vec<Ep
     Ok(episodes)
 }
 
+/// State of a device between iterations.
+type DeviceState<T> = (TrainState<T>, EnvState<T>);
+
 /// Collects a rollout on each device and updates on it; compiled as one program.
 fn train_iteration(
     envs: &XlaPool,
-    (train_state, env_state): (TrainState<Tensor>, EnvState<Tensor>),
+    (train_state, env_state): DeviceState<Tensor>,
     learning_rate: Tensor,
     axis: Axis,
     args: &Args,
-) -> ((TrainState<Tensor>, EnvState<Tensor>), EpisodeStats<Tensor>, UpdateMetrics<Tensor>) {
+) -> (DeviceState<Tensor>, EpisodeStats<Tensor>, UpdateMetrics<Tensor>) {
     let (mut env_state, rollout, episodes) =
         collect_rollout(envs, &train_state.agent, env_state, args);
     let (samples, explained_variance) = make_samples(&train_state.agent, rollout, args);

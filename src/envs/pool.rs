@@ -297,7 +297,7 @@ impl EnvPool {
     ///
     /// For synchronous pools; returns an error in an asynchronous one.
     pub fn reset(&mut self) -> Result<Batch> {
-        self.expect_synchronous("reset", "async_reset and recv")?;
+        self.ensure_synchronous("reset", "async_reset and recv")?;
         self.async_reset()?;
         self.recv()
     }
@@ -319,7 +319,7 @@ impl EnvPool {
     /// action space, before any environment is stepped.
     pub fn step<'a>(&mut self, actions: impl Into<Actions<'a>>) -> Result<Batch> {
         let _span = timeline::span("env step");
-        self.expect_synchronous("step", "send and recv")?;
+        self.ensure_synchronous("step", "send and recv")?;
         let num_envs = self.options.num_envs;
         self.send_to(actions.into(), 0..num_envs)?;
         self.recv()
@@ -461,7 +461,7 @@ impl EnvPool {
         Ok(self.slots[env_id].as_mut().expect("it was not busy, so it is here"))
     }
 
-    fn expect_synchronous(&self, call: &str, instead: &str) -> Result<()> {
+    fn ensure_synchronous(&self, call: &str, instead: &str) -> Result<()> {
         if self.is_synchronous() {
             return Ok(());
         }

@@ -231,11 +231,11 @@ impl Slot {
                 )));
             }
         }
-        self.expect_finite(obs)?;
+        self.ensure_finite(obs)?;
         Ok(outcome)
     }
 
-    fn expect_finite(&self, obs: &[u8]) -> Result<()> {
+    fn ensure_finite(&self, obs: &[u8]) -> Result<()> {
         let found = match self.dtype {
             DType::F32 => not_finite(bytemuck::cast_slice(obs), |x: f32| x),
             DType::F64 => not_finite(bytemuck::cast_slice(obs), |x: f64| x as f32),
@@ -260,7 +260,7 @@ impl Slot {
             self.env.next_episode(&mut self.rng, ObsMut(obs))?;
             self.outcome.elapsed = self.elapsed;
         }
-        self.expect_finite(obs)?;
+        self.ensure_finite(obs)?;
         self.phase = Phase::InEpisode;
         self.outcome.first = true;
         Ok(())

@@ -16,7 +16,7 @@ use self::explain::{Signature, Signatures};
 use crate::array::Array;
 use crate::error::{Loc, Result};
 use crate::lower::cache::CacheOutcome;
-use crate::lower::pjrt::calls::expect_no_call;
+use crate::lower::pjrt::calls::ensure_no_call;
 use crate::timeline;
 use crate::trace::ops::structure_in_scope;
 use crate::trace::program::Program;
@@ -160,7 +160,7 @@ impl<X: SignatureExecutable, B> FunctionCache<X, B> {
         compile: impl FnOnce() -> Result<(X, B)>,
     ) -> Result<Arc<Entry<X, B>>> {
         // Checked before any lock is taken, which this very thread may hold.
-        expect_no_call("launch a compiled program")?;
+        ensure_no_call("launch a compiled program")?;
         let structure = structure_in_scope(tree::structure(args));
         if let Some(entry) = self.find(structure, leaves) {
             return Ok(entry);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::lower::custom_calls::callbacks;
-use crate::lower::pjrt::calls::expect_no_call;
+use crate::lower::pjrt::calls::ensure_no_call;
 use crate::lower::pjrt::{Buffer, Event};
 use crate::runtime::Runtime;
 use crate::trace::callback::HostFn;
@@ -78,7 +78,7 @@ impl Effects {
     /// runs that call on the calling thread.
     pub(crate) fn wait_for_order(program: &Program) -> Result<()> {
         if program.callbacks().iter().any(|call| call.is_ordered()) {
-            expect_no_call("wait for the ordered callbacks before its own")?;
+            ensure_no_call("wait for the ordered callbacks before its own")?;
             for event in lock(&LAST_ORDERED).drain(..) {
                 // Readers of that run's results get its error.
                 let _ = event.wait();
@@ -90,7 +90,7 @@ impl Effects {
     /// Launches a run: `launch` gives an event for each device. Its functions live until the run
     /// has ended. If calls are ordered, waits until the ordered run before it has ended.
     pub(crate) fn launch(&self, launch: impl FnOnce() -> Result<Vec<Event>>) -> Result<()> {
-        expect_no_call("launch a compiled program")?;
+        ensure_no_call("launch a compiled program")?;
         let last = self.ordered.then(|| {
             let mut last = lock(&LAST_ORDERED);
             for event in last.drain(..) {
@@ -137,7 +137,7 @@ fn end(outcome: Result<()>) {
 /// Returns the first error of such a run since the last barrier, even if its results have been
 /// read; and an error if it is called from a callback.
 pub fn effects_barrier() -> Result<()> {
-    expect_no_call("wait for all callbacks")?;
+    ensure_no_call("wait for all callbacks")?;
     let mut under_way = lock(&UNDER_WAY);
     while under_way.count > 0 {
         under_way = ENDED.wait(under_way).unwrap_or_else(PoisonError::into_inner);

@@ -129,7 +129,7 @@ impl Compiled {
         let ids = ids.collect::<Result<_>>()?;
         let (executable, effects, outcome) =
             compile(&program, lowering, &devices, ids, name, options)?;
-        expect_no_callbacks(&effects, name)?;
+        ensure_no_callbacks(&effects, name)?;
         let mut placements = Vec::new();
         for (i, (part, whole)) in
             executable.outputs().iter().zip(program.output_types()).enumerate()
@@ -195,7 +195,7 @@ impl Compiled {
         let ids = ids.collect::<Result<_>>()?;
         let (executable, effects, outcome) =
             compile(&program, lowering, &devices, ids, name, options)?;
-        expect_no_callbacks(&effects, name)?;
+        ensure_no_callbacks(&effects, name)?;
         let mut placements = Vec::with_capacity(results.len());
         for ((op, whole), part) in
             results.iter().zip(program.output_types()).zip(executable.outputs())
@@ -341,7 +341,7 @@ pub(super) fn division(leaf: &Sharded, mesh: &Mesh) -> Result<ShardingOp> {
     spec.op(ShardingKind::FullToShard, mesh, leaf.ty().rank()).map_err(Error::Argument)
 }
 
-fn expect_no_callbacks(effects: &Option<Effects>, name: &str) -> Result<()> {
+fn ensure_no_callbacks(effects: &Option<Effects>, name: &str) -> Result<()> {
     match effects {
         None => Ok(()),
         Some(_) => Err(Error::Argument(format!(

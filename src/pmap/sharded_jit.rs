@@ -140,7 +140,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
             &args,
             &leaves,
             at,
-            || self.expect_one_mesh(&args, &leaves, at),
+            || self.ensure_one_mesh(&args, &leaves, at),
             || self.compile(&args, &leaves, at),
         )?;
         let results = entry.executable.run(&leaves)?;
@@ -156,7 +156,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
     pub fn optimized_hlo_text(&self, args: &A::With<Sharded>) -> Result<String> {
         let leaves = leaves_of(args);
         let at = Location::caller();
-        self.expect_one_mesh(args, &leaves, at)?;
+        self.ensure_one_mesh(args, &leaves, at)?;
         self.compile(args, &leaves, at)?.0.optimized_hlo_text()
     }
 
@@ -189,7 +189,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
     }
 
     /// Checks that there are leaves, all on the same devices, and divided as `in_shardings` tell.
-    fn expect_one_mesh(
+    fn ensure_one_mesh(
         &self,
         args: &A::With<Sharded>,
         leaves: &Leaves<'_>,
@@ -197,7 +197,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
     ) -> Result<()> {
         self.options()?;
         if let Some(mesh) = self.mesh(leaves) {
-            return self.expect_on_mesh(args, &mesh).map_err(|error| called_at(error, at));
+            return self.ensure_on_mesh(args, &mesh).map_err(|error| called_at(error, at));
         }
         let Some(first) = leaves.first() else {
             let problem = format!("{}: the argument has no leaves, so no devices", self.name());
@@ -206,7 +206,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
         super::on_the_same(self.name(), args, first.devices()).map_err(|error| called_at(error, at))
     }
 
-    fn expect_on_mesh(&self, args: &A::With<Sharded>, mesh: &Mesh) -> Result<()> {
+    fn ensure_on_mesh(&self, args: &A::With<Sharded>, mesh: &Mesh) -> Result<()> {
         let name = self.name();
         let wrong = |problem: String| Error::Argument(format!("{name}: {problem}"));
         let kind = ShardingKind::FullToShard;
@@ -252,7 +252,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> ShardedJit<A, B, F> {
         let start = Instant::now();
         let compiled = match &mesh {
             Some(mesh) => {
-                let fits = expect_this_mesh(&program, mesh, self.name());
+                let fits = ensure_this_mesh(&program, mesh, self.name());
                 fits.map_err(|error| called_at(error, at))?;
                 let results = self.results(&program, &template, leaves, mesh)?;
                 Compiled::on_mesh(program, leaves, mesh, &results, self.name(), options)?
@@ -321,7 +321,7 @@ fn called_at(error: Error, at: &Location<'_>) -> Error {
 }
 
 /// Checks that the program's values are divided over no other mesh.
-fn expect_this_mesh(program: &Program, mesh: &Mesh, name: &str) -> Result<()> {
+fn ensure_this_mesh(program: &Program, mesh: &Mesh, name: &str) -> Result<()> {
     let Some(other) = program.find_mesh(&|other| other != mesh.axes()) else { return Ok(()) };
     let axes: Vec<String> = other.iter().map(ToString::to_string).collect();
     Err(Error::Argument(format!(

@@ -387,7 +387,7 @@ impl Literal {
     /// # Errors
     /// If `T` is not the element type.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        self.expect_dtype(T::DTYPE)?;
+        self.ensure_dtype(T::DTYPE)?;
         self.ensure_allocatable()?;
         if let Some(element) = self.as_splat::<T>() {
             return Ok(vec![element; self.ty.numel()]);
@@ -413,7 +413,7 @@ impl Literal {
         }
     }
 
-    fn expect_dtype(&self, dtype: DType) -> Result<()> {
+    fn ensure_dtype(&self, dtype: DType) -> Result<()> {
         if dtype == self.ty.dtype {
             return Ok(());
         }

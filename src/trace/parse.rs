@@ -63,7 +63,7 @@ impl Program {
         let at = Location::caller();
         let program = parse_program(&mut reader, at, 0)?;
         reader.skip_lines();
-        reader.expect_end()?;
+        reader.ensure_end()?;
         Ok(program)
     }
 }
@@ -85,7 +85,7 @@ impl Literal {
         reader.skip_lines();
         let literal = reader.literal()?;
         reader.skip_lines();
-        reader.expect_end()?;
+        reader.ensure_end()?;
         Ok(literal)
     }
 }

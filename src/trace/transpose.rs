@@ -502,7 +502,7 @@ impl<Aux: Tree<Tensor>> Loss for (Tensor, Aux) {
 #[track_caller]
 pub fn grad<A: Tree<Tensor>>(f: impl Fn(A) -> Tensor) -> impl Fn(A) -> A {
     let at = Location::caller();
-    move |primals: A| gradient("grad", at, &f, primals).1
+    move |primals: A| gradient("grad", false, at, &f, primals).1
 }
 
 /// The derivative of a holomorphic function that returns a complex scalar, by each of its complex
@@ -534,7 +534,7 @@ pub fn grad_holomorphic<A: Tree<Tensor>>(f: impl Fn(A) -> Tensor) -> impl Fn(A) 
                 }
             });
         });
-        gradient(name, at, &f, primals).1
+        gradient(name, true, at, &f, primals).1
     }
 }
 
@@ -544,11 +544,13 @@ pub fn grad_holomorphic<A: Tree<Tensor>>(f: impl Fn(A) -> Tensor) -> impl Fn(A) 
 #[track_caller]
 pub fn value_and_grad<A: Tree<Tensor>, L: Loss>(f: impl Fn(A) -> L) -> impl Fn(A) -> (L, A) {
     let at = Location::caller();
-    move |primals: A| gradient("value_and_grad", at, &f, primals)
+    move |primals: A| gradient("value_and_grad", false, at, &f, primals)
 }
 
+/// The loss and its gradient, for the function `name`. A `holomorphic` function has a complex loss.
 fn gradient<A: Tree<Tensor>, L: Loss>(
     name: &'static str,
+    holomorphic: bool,
     at: Loc,
     f: impl Fn(A) -> L,
     primals: A,
@@ -563,7 +565,6 @@ fn gradient<A: Tree<Tensor>, L: Loss>(
     let (loss, value): (Tensor, L) = tree::replace(&template, outputs.iter().copied());
     at_line(at, || {
         let ty = loss.ty();
-        let holomorphic = name == "grad_holomorphic";
         let fits = if holomorphic { ty.dtype.is_complex() } else { ty.dtype.is_float() };
         if ty.rank() != 0 || !fits {
             let wanted = if holomorphic { "scalar complex number" } else { "scalar float" };

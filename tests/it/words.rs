@@ -56,6 +56,26 @@ fn banned_openings_are_found() {
     assert_eq!(banned_openings(source), [(3, "What it is."), (8, "Of all")]);
 }
 
+/// `expect_..` ends the trace or panics; `ensure_..` returns an error.
+#[test]
+fn functions_that_return_an_error_are_not_named_expect() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    rust_files(&root.join("src"), &mut files);
+    let mut found = Vec::new();
+    for file in &files {
+        let text = fs::read_to_string(file).unwrap();
+        for function in text.split("fn expect_").skip(1) {
+            let signature = function.split('{').next().unwrap();
+            if signature.contains("-> Result<") {
+                let name = signature.split(['(', '<']).next().unwrap();
+                found.push(format!("{}: expect_{name}", file.display()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
 #[test]
 fn doc_comments_begin_with_what_the_item_is_or_does() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

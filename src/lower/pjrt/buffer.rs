@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::calls::{expect_no_call, in_call};
-use super::fork::{expect_no_fork, forked};
+use super::calls::{ensure_no_call, in_call};
+use super::fork::{ensure_no_fork, forked};
 use super::{Client, ffi};
 use crate::error::{Error, Result};
 use crate::trace::literal::AlignedBytes;
@@ -125,7 +125,7 @@ impl Client {
         semantics: HostSemantics,
         keep_alive: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Result<Buffer> {
-        expect_no_fork("copy an array to a device")?;
+        ensure_no_fork("copy an array to a device")?;
         let dims: SmallVec<[i64; 8]> = ty.shape.iter().map(|&d| d as i64).collect();
         let mut args = ffi::ClientBufferFromHostBufferArgs::zeroed();
         args.client = self.raw();
@@ -270,7 +270,7 @@ impl Buffer {
             return self.read_in_place(into);
         }
         // The wait below would be refused, and return while `into` is still written.
-        expect_no_call("copy an array from its device")?;
+        ensure_no_call("copy an array from its device")?;
         // SAFETY: `into` is borrowed until the event is awaited, on the next line.
         let done = unsafe { self.start_copy(into.as_mut_ptr(), into.len()) }?;
         done.wait()
@@ -302,7 +302,7 @@ impl Buffer {
     /// # Safety
     /// `into` must be writable for `len` bytes and left alone until the event is ready.
     unsafe fn start_copy(&self, into: *mut u8, len: usize) -> Result<Event> {
-        expect_no_fork("copy an array from its device")?;
+        ensure_no_fork("copy an array from its device")?;
         // Row-major is requested explicitly: without it a device's own layout could come through.
         let minor_to_major: SmallVec<[i64; 8]> = (0..self.ty.rank() as i64).rev().collect();
         let mut layout = ffi::MemoryLayout {
@@ -363,7 +363,7 @@ impl Buffer {
 
     /// A copy on another device of the same client.
     pub fn copy_to_device(&self, device: usize) -> Result<Buffer> {
-        expect_no_fork("copy an array to another device")?;
+        ensure_no_fork("copy an array to another device")?;
         let mut args = ffi::BufferCopyToDeviceArgs::zeroed();
         args.buffer = self.raw;
         args.dst_device = self.client.raw_device(device)?;
@@ -483,10 +483,10 @@ impl Event {
     #[inline]
     pub fn wait(&self) -> Result<()> {
         if forked() && !self.is_ready()? {
-            expect_no_fork("wait for an array that is not there yet")?;
+            ensure_no_fork("wait for an array that is not there yet")?;
         }
         if in_call() && !self.is_ready()? {
-            expect_no_call("wait for an array that is not there yet")?;
+            ensure_no_call("wait for an array that is not there yet")?;
         }
         let mut args = ffi::EventAwaitArgs::zeroed();
         args.event = self.raw;

@@ -35,7 +35,7 @@ pub fn in_call() -> bool {
 }
 
 /// An error if a compiled program is calling a native function on this thread.
-pub(crate) fn expect_no_call(action: &str) -> Result<()> {
+pub(crate) fn ensure_no_call(action: &str) -> Result<()> {
     if !in_call() {
         return Ok(());
     }

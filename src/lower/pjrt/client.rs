@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Plugin;
 use super::ffi;
-use super::fork::{expect_no_fork, forked};
+use super::fork::{ensure_no_fork, forked};
 use super::key_value::{Callbacks, KeyValues};
 use super::options::CreateOption;
 use super::plugin::{slice, text};
@@ -77,7 +77,7 @@ impl Client {
         options: &[(&str, CreateOption)],
         store: Option<Arc<dyn KeyValues>>,
     ) -> Result<Client> {
-        expect_no_fork("create a client")?;
+        ensure_no_fork("create a client")?;
         super::fork::watch();
         let callbacks = store.map(Callbacks::new);
         let options: Vec<ffi::NamedValue> =

@@ -2,8 +2,8 @@
 
 use std::ffi::c_char;
 
-use super::calls::expect_no_call;
-use super::fork::expect_no_fork;
+use super::calls::ensure_no_call;
+use super::fork::ensure_no_fork;
 use super::in_flight::InFlight;
 use super::options::CompileOptions;
 use super::{Client, Executable, ffi};
@@ -19,8 +19,8 @@ impl Client {
         module: &(impl AsRef<[u8]> + ?Sized),
         options: &CompileOptions,
     ) -> Result<Executable> {
-        expect_no_fork("compile a program")?;
-        expect_no_call("compile a program")?;
+        ensure_no_fork("compile a program")?;
+        ensure_no_call("compile a program")?;
         const FORMAT: &str = "mlir";
         let module = module.as_ref();
         let encoded = options.encode();
@@ -59,7 +59,7 @@ impl Client {
     /// The bytes are machine code, which runs unchecked: they must be those of
     /// [`Executable::serialize`].
     pub unsafe fn deserialize(&self, serialized: &[u8]) -> Result<Executable> {
-        expect_no_fork("load an executable")?;
+        ensure_no_fork("load an executable")?;
         let mut args = ffi::ExecutableDeserializeAndLoadArgs::zeroed();
         args.client = self.raw();
         args.serialized_executable = serialized.as_ptr().cast();

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use smallvec::SmallVec;
 
 use super::buffer::dtype_of;
-use super::calls::expect_no_call;
-use super::fork::{expect_no_fork, forked};
+use super::calls::ensure_no_call;
+use super::fork::{ensure_no_fork, forked};
 use super::in_flight::InFlight;
 use super::plugin::{slice, text};
 use super::{Buffer, Client, Event, ffi};
@@ -256,8 +256,8 @@ impl Executable {
         wants_event: bool,
         outputs: &mut Vec<Buffer>,
     ) -> Result<Option<Event>> {
-        expect_no_fork("launch a compiled program")?;
-        expect_no_call("launch a compiled program")?;
+        ensure_no_fork("launch a compiled program")?;
+        ensure_no_call("launch a compiled program")?;
         let mut handles: Handles = SmallVec::from_elem(ptr::null_mut(), self.outputs.len());
         let argument_list = args.as_ptr();
         let output_list = handles.as_mut_ptr();
@@ -334,8 +334,8 @@ impl Executable {
         non_donatable: &[i64],
         outputs: &mut [Vec<Buffer>],
     ) -> Result<SmallVec<[Event; 8]>> {
-        expect_no_fork("launch a compiled program")?;
-        expect_no_call("launch a compiled program")?;
+        ensure_no_fork("launch a compiled program")?;
+        ensure_no_call("launch a compiled program")?;
         let num_devices = self.devices.len();
         if args.len() != num_devices || outputs.len() != num_devices {
             return Err(Error::Argument(format!(

@@ -38,7 +38,7 @@ pub(super) fn forked() -> bool {
 
 /// Fails in a forked process. `action` completes "cannot ...".
 #[inline]
-pub(super) fn expect_no_fork(action: &str) -> Result<()> {
+pub(super) fn ensure_no_fork(action: &str) -> Result<()> {
     if forked() { Err(refusal(action)) } else { Ok(()) }
 }
 

@@ -4,7 +4,7 @@ use super::problem::{Problem, ensure};
 use crate::trace::op::TriangularSolveOp;
 use crate::trace::types::{DType, TensorType};
 
-fn expect_square(x: &TensorType, dtypes: &[DType]) -> Result<(), Problem> {
+fn ensure_square(x: &TensorType, dtypes: &[DType]) -> Result<(), Problem> {
     let names: Vec<&str> = dtypes.iter().map(|dtype| dtype.name()).collect();
     ensure!(
         dtypes.contains(&x.dtype),
@@ -22,7 +22,7 @@ fn expect_square(x: &TensorType, dtypes: &[DType]) -> Result<(), Problem> {
 }
 
 pub(super) fn infer_cholesky(x: &TensorType) -> Result<TensorType, Problem> {
-    expect_square(x, &[DType::F32, DType::F64, DType::C64, DType::C128])?;
+    ensure_square(x, &[DType::F32, DType::F64, DType::C64, DType::C128])?;
     Ok(x.clone())
 }
 
@@ -31,7 +31,7 @@ pub(super) fn infer_triangular_solve(
     a: &TensorType,
     b: &TensorType,
 ) -> Result<TensorType, Problem> {
-    expect_square(a, &[DType::F32, DType::F64, DType::C64, DType::C128])?;
+    ensure_square(a, &[DType::F32, DType::F64, DType::C64, DType::C128])?;
     ensure!(a.dtype == b.dtype, [0, 1], "element types differ: a {a}, b {b}");
     let rank = a.rank();
     ensure!(

@@ -98,7 +98,7 @@ impl<'t> Reader<'t> {
         if self.eat(token) { Ok(()) } else { Err(self.expected(&format!("`{token}`"))) }
     }
 
-    pub(super) fn expect_end(&self) -> Result<()> {
+    pub(super) fn ensure_end(&self) -> Result<()> {
         if self.rest().is_empty() { Ok(()) } else { Err(self.expected("the end")) }
     }
 
