@@ -14,7 +14,7 @@ use podracer::envs::{EnvPool, Handle, PoolOptions, XlaPool};
 use podracer::nn::{Activation, Mlp, init};
 use podracer::optim::{Adam, AdamState};
 use podracer::prelude::*;
-use podracer::rl::tensorboard::EventWriter;
+use podracer::rl::logging::tensorboard::EventWriter;
 use podracer::trace::ops;
 use podracer::{ScanOptions, scan_with};
 

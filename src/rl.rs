@@ -1,32 +1,55 @@
-//! Infrastructure of training programs, in seven modules: [`training`] (settings, the trainer, runs,
-//! checkpoints, evaluation), [`logging`] (TensorBoard, videos), [`buffers`] (replay buffers),
-//! [`sebulba`] (actors and learners), [`anakin`] (agents in one compiled program), [`statistics`] (measures over runs, as rliable has them) and
-//! [`sweep`] (agents with several values of hyperparameters).
+//! Infrastructure of training programs. Each module answers one question:
+//!
+//! - [`algorithm`]: what is an algorithm?
+//! - [`settings`]: which flags and ranges does it have?
+//! - [`environments`]: which environments does it support, and of which sizes?
+//! - [`run`]: what happens in a training run? The trainer, the run's folder, pools, progress.
+//! - [`rollouts`], [`buffers`]: where do minibatches come from?
+//! - [`checkpoint`]: what is saved, and read again?
+//! - [`policy`], [`program_policy`]: how does a trained agent act?
+//! - [`commands`]: what does a training program do beside training?
+//! - [`logging`]: where do metrics go? TensorBoard, Weights & Biases, videos.
+//! - [`anakin`], [`sebulba`]: agents in one compiled program; actors and learners.
+//! - [`sweep`], [`statistics`]: several values of hyperparameters; measures over runs, as rliable has them.
 
+pub mod algorithm;
 pub mod anakin;
 pub mod buffers;
+pub mod checkpoint;
+pub mod commands;
+pub mod environments;
 pub(crate) mod files;
+#[cfg(test)]
+mod hostile;
+pub mod interrupt;
 pub mod logging;
+pub mod policy;
 pub mod prelude;
+pub mod program_policy;
+pub mod returns;
+pub mod rollouts;
+pub mod run;
 pub mod sebulba;
+pub mod settings;
 pub mod statistics;
+mod summary;
 pub mod sweep;
-pub mod training;
 
 pub use crate::files::read as read_regular;
-pub(crate) use buffers::memory;
-pub use buffers::{frames, prioritized, replay, sum_tree};
-pub(in crate::rl) use logging::{hub, track, training_video};
-pub use logging::{tensorboard, video};
-pub use training::{
-    ActionSupport, Algorithm, ComputeDtype, EnvSupport, Envs, EpisodeRecord, EpisodeStats,
-    Evaluation, ImageNetwork, OnWriteError, Policy, PolicyOutput, PolicyResults, Progress, Returns,
-    Run, RunOptions, Summary, Trainer, bootstrap_truncated, bootstrap_truncated_batch,
-    explained_variance, gather_minibatch, is_at, merge_time_and_env, open_locked, q_at_action,
-    scalars,
+pub use algorithm::Algorithm;
+pub use checkpoint::saved::Envs;
+pub use environments::support::{ActionSupport, EnvSupport};
+pub use files::{is_at, open_locked};
+pub use policy::evaluation::{Evaluation, PolicyOutput};
+pub use policy::{Policy, PolicyResults};
+pub use returns::Returns;
+pub use rollouts::minibatch::{
+    explained_variance, gather_minibatch, merge_time_and_env, q_at_action,
 };
-pub use training::{
-    algorithm, checkpoint, episodes, eval_command, evaluation, export_command, flags, interrupt,
-    minibatch, options, policy, pools, program_policy, progress, ranges, run, saved, spaces,
-    support, trainer, truncation,
-};
+pub use rollouts::truncation::{bootstrap_truncated, bootstrap_truncated_batch};
+pub use run::episodes::{EpisodeRecord, EpisodeStats};
+pub use run::progress::Progress;
+pub use run::trainer::Trainer;
+pub use run::{Run, scalars};
+pub use settings::options::{ComputeDtype, ImageNetwork, OnWriteError, RunOptions};
+pub use summary::Summary;

@@ -11,8 +11,8 @@ use crate::nn::normalize::{
 };
 use crate::nn::{Activation, Mlp, init::orthogonal};
 use crate::optim::{RmsProp, RmsPropState};
+use crate::rl::environments::bounds::Bounds;
 use crate::rl::prelude::*;
-use crate::rl::spaces::Bounds;
 
 // ------------------------------------------------------------------------------------- settings
 

@@ -6,12 +6,12 @@
 use crate::nn::{Activation, Mlp};
 use crate::optim::{incremental_update, periodic_update};
 use crate::random::{randint, uniform};
-use crate::rl::flags::{
+use crate::rl::buffers::replay::{ReplayBuffer, Transition};
+use crate::rl::prelude::*;
+use crate::rl::rollouts::minibatch::merge_time_and_env;
+use crate::rl::settings::flags::{
     at_least_one_call, largest_divisor, support, update_schedule, updates_in_calls,
 };
-use crate::rl::minibatch::merge_time_and_env;
-use crate::rl::prelude::*;
-use crate::rl::replay::{ReplayBuffer, Transition};
 use crate::trace::ops::{IndexMode, arange};
 
 // ------------------------------------------------------------------------------------- settings

@@ -6,13 +6,13 @@
 use crate::nn::{Dense, Encoder, init};
 use crate::optim::{incremental_update, periodic_update};
 use crate::random::{randint, uniform};
-use crate::rl::flags::{
-    at_least_one_call, largest_divisor, support, update_schedule, updates_in_calls,
-};
-use crate::rl::frames::{
+use crate::rl::buffers::frames::{
     FrameBuffer, FrameTransition, SampledBatch, min_buffer_size, newest_frame, stack_and_frame,
 };
 use crate::rl::prelude::*;
+use crate::rl::settings::flags::{
+    at_least_one_call, largest_divisor, support, update_schedule, updates_in_calls,
+};
 use crate::trace::ops::arange;
 
 // ------------------------------------------------------------------------------------- settings

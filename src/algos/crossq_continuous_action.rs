@@ -8,9 +8,9 @@
 use crate::distributions::{TanhCorrection, TanhNormal};
 use crate::nn::{BatchRenorm, BatchRenormStats, Dense, init::lecun_normal};
 use crate::random::normal;
+use crate::rl::buffers::replay::{ReplayBuffer, Transition, concatenate_steps};
+use crate::rl::environments::bounds::Bounds;
 use crate::rl::prelude::*;
-use crate::rl::replay::{ReplayBuffer, Transition, concatenate_steps};
-use crate::rl::spaces::Bounds;
 use crate::trace::ops::concatenate;
 
 // ------------------------------------------------------------------------------------- settings

@@ -13,10 +13,10 @@ use crate::rl::anakin::{
     AgentOptions, AnakinArgs, AnakinEnv, Report, evaluated_agent, load_agents, select_agent,
     traced_args, train_agents, with_sweeps_of,
 };
-use crate::rl::flags::{at_least_one_call, update_schedule};
-use crate::rl::minibatch::merge_time_and_env;
+use crate::rl::buffers::replay::{ReplayBuffer, Transition};
 use crate::rl::prelude::*;
-use crate::rl::replay::{ReplayBuffer, Transition};
+use crate::rl::rollouts::minibatch::merge_time_and_env;
+use crate::rl::settings::flags::{at_least_one_call, update_schedule};
 
 // ------------------------------------------------------------------------------------- settings
 

@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::registry::{ALGORITHMS, Entry};
-use crate::rl::ranges::{Range, is_numeric, range_of};
+use crate::rl::settings::ranges::{Range, is_numeric, range_of};
 
 /// Unusual numbers, and text that is not a number.
 const HOSTILE: [&str; 12] = [

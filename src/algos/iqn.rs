@@ -7,10 +7,12 @@
 use crate::nn::{Activation, Dense, Mlp, init::lecun_normal};
 use crate::optim::periodic_update;
 use crate::random::{randint, uniform};
-use crate::rl::flags::{at_least_one_call, largest_divisor, update_schedule, updates_in_calls};
-use crate::rl::minibatch::merge_time_and_env;
+use crate::rl::buffers::replay::{ReplayBuffer, Transition};
 use crate::rl::prelude::*;
-use crate::rl::replay::{ReplayBuffer, Transition};
+use crate::rl::rollouts::minibatch::merge_time_and_env;
+use crate::rl::settings::flags::{
+    at_least_one_call, largest_divisor, update_schedule, updates_in_calls,
+};
 use crate::trace::ops::arange;
 
 // ------------------------------------------------------------------------------------- settings

@@ -12,8 +12,8 @@ use crate::nn::normalize::{NormalizeReward, NormalizeRewardState};
 use crate::nn::{Dense, Encoder, ImageEncoder, normed};
 use crate::random::permutation;
 use crate::rl::ImageNetwork;
-use crate::rl::flags::product;
 use crate::rl::prelude::*;
+use crate::rl::settings::flags::product;
 
 pub use storage::AuxStorage;
 

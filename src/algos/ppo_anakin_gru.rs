@@ -17,8 +17,8 @@ use crate::rl::anakin::{
     evaluated_agent, load_agents, normalize, permutations, select_agent, traced_args, train_agents,
     with_sweeps_of,
 };
-use crate::rl::flags::minibatches_of_envs;
 use crate::rl::prelude::*;
+use crate::rl::settings::flags::minibatches_of_envs;
 use crate::rl::sweep::Scalar;
 use crate::trace::jacobian::ravel;
 use crate::trace::ops::{IndexMode, concatenate, full};

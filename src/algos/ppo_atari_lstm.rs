@@ -16,8 +16,8 @@ use crate::envs::own::MiniGridOptions;
 use crate::envs::{AtariOptions, EnvPool, ObsKind, Space};
 use crate::nn::{Dense, Encoder, LstmCell, init::orthogonal, reset_carry};
 use crate::random::permutation;
-use crate::rl::flags::minibatches_of_envs;
 use crate::rl::prelude::*;
+use crate::rl::settings::flags::minibatches_of_envs;
 use crate::trace::ops::IndexMode;
 
 pub use sequences::SplitSequences;

@@ -10,8 +10,8 @@ use crate::nn::normalize::{
 };
 use crate::nn::{Activation, Mlp, init::orthogonal};
 use crate::random::permutation;
+use crate::rl::environments::bounds::Bounds;
 use crate::rl::prelude::*;
-use crate::rl::spaces::Bounds;
 
 // ------------------------------------------------------------------------------------- settings
 

@@ -11,9 +11,9 @@ use crate::nn::normalize::{
 };
 use crate::nn::{Dense, LstmCell, init::orthogonal, reset_carry};
 use crate::random::permutation;
-use crate::rl::flags::minibatches_of_envs;
+use crate::rl::environments::bounds::Bounds;
 use crate::rl::prelude::*;
-use crate::rl::spaces::Bounds;
+use crate::rl::settings::flags::minibatches_of_envs;
 use crate::trace::ops::IndexMode;
 
 // ------------------------------------------------------------------------------------- settings

@@ -8,8 +8,8 @@ use crate::distributions::MultiCategorical;
 use crate::nn::{Dense, init::orthogonal};
 use crate::random::permutation;
 use crate::rl::Evaluation;
+use crate::rl::environments::spaces::Masked;
 use crate::rl::prelude::*;
-use crate::rl::spaces::Masked;
 use crate::trace::ops::{concatenate, div, iota};
 
 // ------------------------------------------------------------------------------------- settings

@@ -7,8 +7,8 @@
 use crate::nn::{Dense, LayerNorm, init::orthogonal};
 use crate::optim::RAdam;
 use crate::random::{permutation, randint, uniform};
-use crate::rl::flags::counted_in_i32;
 use crate::rl::prelude::*;
+use crate::rl::settings::flags::counted_in_i32;
 
 // ------------------------------------------------------------------------------------- settings
 

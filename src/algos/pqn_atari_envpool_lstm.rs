@@ -8,8 +8,8 @@ use crate::envs::{AtariOptions, EnvPool, ObsKind};
 use crate::nn::{Conv2d, Dense, Encoder, LayerNorm, LstmCell, init::orthogonal, reset_carry};
 use crate::optim::RAdam;
 use crate::random::{permutation, randint, uniform};
-use crate::rl::flags::{counted_in_i32, minibatches_of_envs};
 use crate::rl::prelude::*;
+use crate::rl::settings::flags::{counted_in_i32, minibatches_of_envs};
 use crate::trace::ops::IndexMode;
 
 // ------------------------------------------------------------------------------------- settings

@@ -13,13 +13,15 @@ use crate::envs::ObsKind;
 use crate::nn::{Dense, ImageEncoder, init};
 use crate::optim::{incremental_update, periodic_update};
 use crate::random::{randint, uniform};
-use crate::rl::checkpoint::{self};
-use crate::rl::flags::{at_least_one_call, largest_divisor, update_schedule, updates_in_calls};
-use crate::rl::frames::{
+use crate::rl::buffers::frames::{
     FrameBuffer, FrameTransition, SampledBatch, min_buffer_size, newest_frame, stack_and_frame,
 };
+use crate::rl::checkpoint::saved::SavedMetadata;
+use crate::rl::checkpoint::{self};
 use crate::rl::prelude::*;
-use crate::rl::saved::SavedMetadata;
+use crate::rl::settings::flags::{
+    at_least_one_call, largest_divisor, update_schedule, updates_in_calls,
+};
 use crate::rl::{Evaluation, Run, interrupt};
 use crate::timeline;
 

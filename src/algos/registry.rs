@@ -11,7 +11,7 @@ use strsim::levenshtein;
 use super::*;
 use crate::envs::{self, EnvSpec};
 use crate::error::{Error, Result};
-use crate::rl::saved::SavedMetadata;
+use crate::rl::checkpoint::saved::SavedMetadata;
 use crate::rl::{Algorithm, EnvSupport, Evaluation, Policy, algorithm};
 
 /// A registered algorithm.

@@ -9,8 +9,8 @@ use crate::nn::normalize::{
 };
 use crate::nn::{Activation, Mlp, init::orthogonal};
 use crate::random::{permutation, uniform};
+use crate::rl::environments::bounds::Bounds;
 use crate::rl::prelude::*;
-use crate::rl::spaces::Bounds;
 
 // ------------------------------------------------------------------------------------- settings
 

@@ -8,11 +8,11 @@ use crate::distributions::Categorical;
 use crate::nn::{Dense, Encoder, init};
 use crate::optim::{incremental_update, periodic_update};
 use crate::random::randint;
-use crate::rl::flags::{at_least_one_call, largest_divisor, update_schedule};
-use crate::rl::frames::{
+use crate::rl::buffers::frames::{
     FrameBuffer, FrameTransition, SampledBatch, min_buffer_size, newest_frame, stack_and_frame,
 };
 use crate::rl::prelude::*;
+use crate::rl::settings::flags::{at_least_one_call, largest_divisor, update_schedule};
 
 // ------------------------------------------------------------------------------------- settings
 

@@ -7,9 +7,9 @@
 use crate::nn::{Activation, Mlp};
 use crate::optim::incremental_update;
 use crate::random::normal;
+use crate::rl::buffers::replay::{ReplayBuffer, Transition, concatenate_steps};
+use crate::rl::environments::bounds::Bounds;
 use crate::rl::prelude::*;
-use crate::rl::replay::{ReplayBuffer, Transition, concatenate_steps};
-use crate::rl::spaces::Bounds;
 use crate::trace::ops::concatenate;
 
 // ------------------------------------------------------------------------------------- settings

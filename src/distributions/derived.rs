@@ -1,7 +1,8 @@
 //! Distributions made of others by clipping, rounding, choice and combination.
 
 use super::univariate::shape_of;
-use super::{Categorical, Distribution, Normal};
+use super::{Categorical, Normal};
+use crate::distributions::distribution::Distribution;
 use crate::random::{self, Key};
 use crate::trace::numpy::log_ndtr;
 use crate::trace::ops::{self, one_hot, where_};
@@ -391,7 +392,7 @@ macro_rules! joint_of_tuple {
             }
         }
 
-        impl<$($name: super::ClosedForm),*> Joint<($($name,)*)> {
+        impl<$($name: super::distribution::ClosedForm),*> Joint<($($name,)*)> {
             /// Returns the sum of the entropies.
             #[track_caller]
             pub fn entropy(&self) -> Tensor {

@@ -2,8 +2,9 @@
 
 use std::f64::consts::PI;
 
+use super::Categorical;
 use super::distribution::distributions;
-use super::{Categorical, ClosedForm, Distribution};
+use crate::distributions::distribution::{ClosedForm, Distribution};
 use crate::random::{self, Key};
 use crate::trace::Tensor;
 use crate::trace::op::TriangularSolveOp;

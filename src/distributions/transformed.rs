@@ -2,8 +2,8 @@
 
 use std::f64::consts::LN_2;
 
-use super::Distribution;
 use super::multivariate::sum_last;
+use crate::distributions::distribution::Distribution;
 use crate::random::Key;
 use crate::trace::Tensor;
 use crate::trace::numpy::logit;

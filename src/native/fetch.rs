@@ -10,9 +10,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use super::Settings;
 use super::checksum::Checksums;
-use super::{Part, Settings, Wheel};
 use crate::error::{Error, Result};
+use crate::native::lock::{Part, Wheel};
 use crate::output::{self, child::output_of};
 
 impl Settings {

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Lock, Settings};
+use super::Settings;
 use crate::error::{Error, Result};
+use crate::native::lock::Lock;
 
 /// File name of a library with the standard ABI of MPI 5.0.
 pub const MPI_LIBRARY: &str = "libmpi_abi.so.1";

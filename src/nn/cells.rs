@@ -1,7 +1,10 @@
 //! More recurrent cells, and the trait that [`RNN`](super::RNN) runs.
 
+use super::init;
 use super::recurrent::recurrent_kernels;
-use super::{Conv, GruCell, Init, LstmCell, init};
+use crate::nn::conv::Conv;
+use crate::nn::init::Init;
+use crate::nn::recurrent::{GruCell, LstmCell};
 use crate::random::Key;
 use crate::trace::ops;
 use crate::trace::tensor::function;

@@ -2,8 +2,8 @@
 
 use std::panic::Location;
 
-use super::Init;
 use super::norms::scaled;
+use crate::nn::init::Init;
 use crate::random::Key;
 use crate::trace::numpy::{einsum, reduce_windows};
 use crate::trace::op::ReduceOp;

@@ -1,7 +1,8 @@
 //! Encoders from observations to features: the first layers of agents, chosen by the kind of
 //! observation.
 
-use super::{Conv2d, Dense, Init};
+use crate::nn::init::Init;
+use crate::nn::layers::{Conv2d, Dense};
 use crate::random::Key;
 use crate::spaces::ObsKind;
 use crate::trace::ops::{ConvOptions, Padding};

@@ -1,7 +1,9 @@
 //! Choice between two encoders.
 
 use super::init::lecun_normal;
-use super::{Encoder, ImpalaCnn, Init};
+use crate::nn::encoder::Encoder;
+use crate::nn::impala::ImpalaCnn;
+use crate::nn::init::Init;
 use crate::random::Key;
 use crate::spaces::ObsKind;
 use crate::trace::ops::Padding;

@@ -1,7 +1,8 @@
 //! IMPALA's residual convolutional network.
 
 use super::init::{Init, lecun_normal};
-use super::{Conv2d, Dense, max_pool};
+use crate::nn::conv::max_pool;
+use crate::nn::layers::{Conv2d, Dense};
 use crate::random::Key;
 use crate::trace::Tensor;
 use crate::trace::ops::{ConvOptions, Padding};

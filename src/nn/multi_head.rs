@@ -1,7 +1,9 @@
 //! Multi-head attention layers.
 
 use super::attention::{AttentionOptions, combine_masks, dot_product_attention};
-use super::{DenseGeneral, Init, LayerNorm};
+use crate::nn::init::Init;
+use crate::nn::layers::LayerNorm;
+use crate::nn::linear::DenseGeneral;
 use crate::random::Key;
 use crate::trace::ops;
 use crate::trace::tensor::{fail_op, function};

@@ -1,7 +1,9 @@
 //! Output layer of a policy, for discrete or continuous actions.
 
-use super::{Dense, Init, init::orthogonal};
+use super::init::orthogonal;
 use crate::distributions::{ActionDistribution, Categorical, DiagNormal};
+use crate::nn::init::Init;
+use crate::nn::layers::Dense;
 use crate::random::Key;
 use crate::spaces::ActionKind;
 use crate::trace::ops::zeros;

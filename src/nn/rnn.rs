@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::RNNCellBase;
+use crate::nn::cells::RNNCellBase;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops;
 use crate::trace::tensor::{at_line, fail_op, function};
@@ -237,7 +237,7 @@ layers!(
     RMSNorm,
 );
 
-impl Layer for super::Activation {
+impl Layer for super::layers::Activation {
     #[track_caller]
     fn call(&self, x: Tensor) -> Tensor {
         self.apply(x)

@@ -3,7 +3,8 @@
 use super::adam::power;
 use super::condition::update_if;
 use super::leaves::{map_leaves, scalar_type_of, select};
-use super::{GradientTransformation, increment, leaves_of, zeros_like};
+use super::{increment, leaves_of, zeros_like};
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::ops::{self, where_};
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Tensor};

@@ -2,9 +2,10 @@
 
 use std::any::Any;
 
+use super::increment;
 use super::leaves::{map_leaves, scalar_type_of};
 use super::scale::scalar;
-use super::{GradientTransformation, increment};
+use crate::optim::transformation::GradientTransformation;
 use crate::random::{Key, normal};
 use crate::trace::Tensor;
 use crate::trace::ops::{self, Operand};

@@ -1,7 +1,7 @@
 //! Composition of gradient transformations.
 
-use super::GradientTransformation;
 use super::leaves::{map_leaves, map_updates};
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{Tensor, ops};
 use crate::tree::{self, Tree};

@@ -1,8 +1,9 @@
 //! Gradient clipping.
 
 use super::leaves::{map_leaves, map_updates};
+use super::leaves_of;
 use super::scale::{scalar, stateless_by_leaf, stateless_by_param};
-use super::{GradientTransformation, leaves_of};
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::ops::{self, Operand, where_};
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Tensor};

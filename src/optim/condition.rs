@@ -1,7 +1,8 @@
 //! Transformations of updates that are not finite, and of those that leave a range.
 
 use super::leaves::{all_finite, map_leaves, scalars};
-use super::{GradientTransformation, increment, zeros_like};
+use super::{increment, zeros_like};
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::control::cond;
 use crate::trace::ops::{self, where_};
 use crate::trace::tensor::{fail_op, function};

@@ -2,10 +2,11 @@
 
 use super::leaves::{map_leaves, scalar_type_of};
 use super::{
-    AddDecayedWeights, Chain, ClipByBlockRms, Ema, GradientTransformation, LearningRate, OptState,
-    Scale, ScaleByLearningRate, ScaleByParamBlockRms, add_decayed_weights, chain,
-    clip_by_block_rms, ema, increment, scale, scale_by_param_block_rms,
+    AddDecayedWeights, Chain, ClipByBlockRms, Ema, LearningRate, Scale, ScaleByLearningRate,
+    ScaleByParamBlockRms, add_decayed_weights, chain, clip_by_block_rms, ema, increment, scale,
+    scale_by_param_block_rms,
 };
+use crate::optim::transformation::{GradientTransformation, OptState};
 use crate::trace::ops;
 use crate::trace::tensor::function;
 use crate::trace::{Shape, Tensor};

@@ -1,7 +1,8 @@
 //! Hyperparameters as part of the state.
 
 use super::leaves::scalar_type_of;
-use super::{GradientTransformation, Schedule, increment};
+use super::{Schedule, increment};
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::{DType, Tensor, ops};
 use crate::tree::{self, Leaf, Tree};
 

@@ -3,9 +3,10 @@
 use std::panic::Location;
 
 use super::{
-    Chain, GradientTransformation, LearningRate, ScaleByLearningRate, chain, global_norm,
-    increment, leaves_of, scale_by_learning_rate, zeros_like,
+    Chain, LearningRate, ScaleByLearningRate, chain, global_norm, increment, leaves_of,
+    scale_by_learning_rate, zeros_like,
 };
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{self, arange, where_};
 use crate::trace::tensor::{at_line, fail_op, function};

@@ -1,6 +1,7 @@
 //! Transformations of some leaves, and different ones for different leaves.
 
-use super::{GradientTransformation, SetToZero, leaves_of, set_to_zero};
+use super::{SetToZero, leaves_of, set_to_zero};
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::tensor::fail_op;
 use crate::trace::{Tensor, TensorType};
 use crate::tree::{self, Tree};

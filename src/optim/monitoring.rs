@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::adam::power;
-use super::{GradientTransformation, increment};
+use super::increment;
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::tensor::function;
 use crate::trace::{Tensor, ops};
 use crate::tree::{self, Tree};

@@ -1,14 +1,16 @@
 //! Optimizers that are chains of transformations, under optax's names.
 
 use super::{
-    Adam, AddDecayedWeights, AddNoise, Chain, Ema, GradientTransformation, LearningRate, OptState,
-    RAdam, RmsProp, Scale, ScaleByAdadelta, ScaleByAdam, ScaleByAdamax, ScaleByAdan,
-    ScaleByAmsgrad, ScaleByBelief, ScaleByLearningRate, ScaleByLion, ScaleByNovograd,
-    ScaleByOptimisticGradient, ScaleByRprop, ScaleByRss, ScaleBySign, ScaleByTrustRatio,
-    ScaleByYogi, Sgd, Trace, add_decayed_weights, add_noise, chain, scale, scale_by_adam,
-    scale_by_amsgrad, scale_by_learning_rate, scale_by_rprop, scale_by_sign, scale_by_trust_ratio,
-    scale_by_yogi,
+    AddDecayedWeights, AddNoise, Chain, Ema, LearningRate, Scale, ScaleByAdadelta, ScaleByAdam,
+    ScaleByAdamax, ScaleByAdan, ScaleByAmsgrad, ScaleByBelief, ScaleByLearningRate, ScaleByLion,
+    ScaleByNovograd, ScaleByOptimisticGradient, ScaleByRprop, ScaleByRss, ScaleBySign,
+    ScaleByTrustRatio, ScaleByYogi, Trace, add_decayed_weights, add_noise, chain, scale,
+    scale_by_adam, scale_by_amsgrad, scale_by_learning_rate, scale_by_rprop, scale_by_sign,
+    scale_by_trust_ratio, scale_by_yogi,
 };
+use crate::optim::adam::{Adam, RAdam};
+use crate::optim::sgd::{RmsProp, Sgd};
+use crate::optim::transformation::{GradientTransformation, OptState};
 use crate::trace::Tensor;
 use crate::tree::Tree;
 

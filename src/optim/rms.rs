@@ -2,7 +2,8 @@
 
 use super::adam::power;
 use super::leaves::{full_like, map_leaves};
-use super::{GradientTransformation, increment, zeros_like};
+use super::{increment, zeros_like};
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::Tensor;
 use crate::trace::ops::{self, where_};
 use crate::trace::tensor::function;

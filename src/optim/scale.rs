@@ -1,7 +1,8 @@
 //! Scaling of updates by numbers, schedules, signs and norms of the parameters.
 
 use super::leaves::{map_leaves, map_updates, scalar_type_of};
-use super::{GradientTransformation, Schedule, increment};
+use super::{Schedule, increment};
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::ops::{self, Operand, where_};
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Tensor, TensorType};

@@ -1,7 +1,8 @@
 //! SM3: second moments of rows and columns in place of elements.
 
 use super::leaves::map_leaves;
-use super::{Chain, GradientTransformation, Scale, chain, scale, zeros_like};
+use super::{Chain, Scale, chain, scale, zeros_like};
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::Tensor;
 use crate::trace::ops::{self, where_};
 use crate::trace::tensor::function;

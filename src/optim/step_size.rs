@@ -1,7 +1,8 @@
 //! Step sizes from the distance to the start, and from the value of the function.
 
+use super::apply_updates;
 use super::leaves::{map_leaves, map_updates, scalars};
-use super::{GradientTransformation, apply_updates};
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::ops::{self, where_};
 use crate::trace::tensor::function;
 use crate::trace::{DType, Tensor};

@@ -1,10 +1,9 @@
 //! Interface of gradient transformations and optimizers.
 
 use super::leaves::scalar_type_of;
-use super::{
-    Adam, AdamState, RAdam, RmsProp, RmsPropState, ScaleByScheduleState, Schedule, Sgd, SgdState,
-    apply_updates, increment,
-};
+use super::{ScaleByScheduleState, Schedule, apply_updates, increment};
+use crate::optim::adam::{Adam, AdamState, RAdam};
+use crate::optim::sgd::{RmsProp, RmsPropState, Sgd, SgdState};
 use crate::trace::Tensor;
 use crate::trace::ops::Operand;
 use crate::tree::{self, Tree};

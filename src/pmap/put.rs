@@ -91,7 +91,7 @@ pub fn device_put<M: Tree<Array>>(
 pub fn device_get<M: Tree<Sharded>>(tree: &M) -> Result<M::With<Array>> {
     try_map(tree, |_, leaf: &Sharded| match leaf.placement() {
         Placement::Copies => Ok(Array::from(leaf.shards()[0].to_literal()?)),
-        Placement::Blocks => super::unshard(leaf),
+        Placement::Blocks => super::sharded::unshard(leaf),
         Placement::Named(whole) => leaf.assembled(whole),
     })
 }

@@ -3,7 +3,9 @@
 use std::panic::Location;
 
 use super::real::log1p;
-use super::{Key, bernoulli, exponential, normal, parameters, uniform};
+use super::{Key, parameters};
+use crate::random::discrete::bernoulli;
+use crate::random::real::{exponential, normal, uniform};
 use crate::trace::numpy::orthonormal_columns;
 use crate::trace::ops::{Operand, cholesky, where_};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};

@@ -2,7 +2,8 @@
 
 use std::panic::Location;
 
-use super::{Key, parameters, uniform};
+use super::{Key, parameters};
+use crate::random::real::uniform;
 use crate::trace::control::{scan, while_loop};
 use crate::trace::literal::Literal;
 use crate::trace::ops::{IndexMode, Operand, constant, full, full_like, where_, zeros, zeros_like};

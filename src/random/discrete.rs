@@ -1,6 +1,7 @@
 //! Sampling of integers, choices and permutations.
 
-use super::{Key, bits, check_shape, gumbel, uniform};
+use super::{Key, bits, check_shape};
+use crate::random::real::{gumbel, uniform};
 use crate::trace::ops::{self, IndexMode, Operand, where_};
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{DType, Shape, Tensor, TensorType};

@@ -2,7 +2,9 @@
 
 use std::panic::Location;
 
-use super::{Key, exponential, normal, parameters, rademacher, uniform};
+use super::{Key, parameters};
+use crate::random::continuous::rademacher;
+use crate::random::real::{exponential, normal, uniform};
 use crate::trace::control::while_loop;
 use crate::trace::custom::custom_jvp;
 use crate::trace::numpy::random_gamma_grad;

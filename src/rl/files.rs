@@ -4,7 +4,7 @@
 //! A run folder may have been downloaded. A name in its checkpoint can be an absolute path, a file
 //! in it can be a link to a file of the user or a pipe that blocks the reader for ever.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::Path;
 
@@ -159,11 +159,62 @@ fn no_follow() -> i32 {
     0
 }
 
+/// Returns true if the open file is the one at `path`.
+#[cfg(unix)]
+pub fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(open), Ok(there)) => (open.dev(), open.ino()) == (there.dev(), there.ino()),
+        _ => false,
+    }
+}
+
+/// Returns true if there is a file at `path`; open files cannot be removed on this system.
+#[cfg(not(unix))]
+pub fn is_at(_: &File, path: &Path) -> bool {
+    path.exists()
+}
+
+/// Opens or creates a file to which this process alone appends, and locks it. The system releases the
+/// lock when the process ends, however it ends. `None` if another process holds the lock.
+///
+/// # Errors
+/// Returns the system's errors.
+pub fn open_locked(path: &Path) -> io::Result<Option<File>> {
+    loop {
+        let mut options = OpenOptions::new();
+        unblocked(options.read(true).append(true).create(true), 0);
+        let file = regular(options.open(path)?)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            // The file system does not support locks, as some network file systems.
+            Err(TryLockError::Error(_)) => {}
+        }
+        // Another file may have come into its place between opening and locking it.
+        if is_at(&file, path) {
+            return Ok(Some(file));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+
+    #[test]
+    fn one_process_opens_a_locked_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("results.jsonl");
+        let first = open_locked(&path).unwrap().unwrap();
+        assert!(open_locked(&path).unwrap().is_none());
+        // A file in its place is another file, with a lock of its own.
+        fs::rename(&path, dir.path().join("old")).unwrap();
+        let second = open_locked(&path).unwrap().unwrap();
+        assert!(is_at(&second, &path) && !is_at(&first, &path));
+        drop(second);
+        assert!(open_locked(&path).unwrap().is_some());
+    }
 
     #[test]
     fn names_stay_in_their_folder() {

@@ -12,9 +12,9 @@ use std::path::Path;
 use serde::{Serialize, Serializer};
 
 use crate::error::{Error, Result};
-use crate::rl::Returns;
-use crate::rl::run::RETURN_WINDOW;
-use crate::rl::training::ranges::{Range, range_of};
+use crate::rl::returns::RETURN_WINDOW;
+use crate::rl::returns::Returns;
+use crate::rl::settings::ranges::{Range, range_of};
 
 pub use scalar::Scalar;
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use bytemuck::checked::CheckedCastError;
 use bytemuck::{CheckedBitPattern, NoUninit, Pod, Zeroable};
 use half::{bf16, f16};
 use ndarray::{ArrayD, ArrayView, Dimension, IxDyn};
@@ -25,15 +26,37 @@ use crate::tree::Leaf;
 pub trait Element: NoUninit + CheckedBitPattern + PartialEq + fmt::Debug + Send + Sync {
     /// The element type of this Rust type.
     const DTYPE: DType;
+
+    /// Bytes as elements. Each byte of `bool` is checked; other types have no invalid values, and no
+    /// element of theirs is looked at, which takes long in debug builds.
+    ///
+    /// # Errors
+    /// If the bytes are not aligned, not whole elements, or no `bool`.
+    #[doc(hidden)]
+    fn cast_slice(bytes: &[u8]) -> std::result::Result<&[Self], CheckedCastError>;
+}
+
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+
+    fn cast_slice(bytes: &[u8]) -> std::result::Result<&[bool], CheckedCastError> {
+        bytemuck::checked::try_cast_slice(bytes)
+    }
 }
 
 macro_rules! elements {
     ($($rust:ty => $dtype:ident),* $(,)?) => {
-        $(impl Element for $rust { const DTYPE: DType = DType::$dtype; })*
+        $(impl Element for $rust {
+            const DTYPE: DType = DType::$dtype;
+
+            fn cast_slice(bytes: &[u8]) -> std::result::Result<&[$rust], CheckedCastError> {
+                Ok(bytemuck::try_cast_slice(bytes)?)
+            }
+        })*
     };
 }
 elements!(
-    bool => Bool, i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32,
+    i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32,
     u64 => U64, f16 => F16, bf16 => BF16, f32 => F32, f64 => F64, Complex<f32> => C64,
     Complex<f64> => C128, F8E4M3FN => F8E4M3FN, F8E5M2 => F8E5M2, I4 => I4, U4 => U4,
 );
@@ -180,6 +203,11 @@ pub struct Literal {
 }
 
 impl Leaf for Literal {}
+
+/// The elements of a dense literal's bytes.
+fn elements_of<T: Element>(bytes: &[u8]) -> &[T] {
+    T::cast_slice(bytes).expect("aligned elements of the literal's type")
+}
 
 impl Literal {
     /// A literal from its elements in row-major order.
@@ -377,7 +405,7 @@ impl Literal {
     pub fn as_slice<T: Element>(&self) -> &[T] {
         assert_eq!(T::DTYPE, self.ty.dtype, "elements of a literal of type {}", self.ty);
         match &self.data {
-            Data::Dense(bytes) => bytemuck::checked::cast_slice((**bytes).as_ref()),
+            Data::Dense(bytes) => elements_of((**bytes).as_ref()),
             Data::Splat(_) => panic!("a splat has no slice; call dense() first"),
         }
     }
@@ -392,7 +420,7 @@ impl Literal {
         if let Some(element) = self.as_splat::<T>() {
             return Ok(vec![element; self.ty.numel()]);
         }
-        Ok(bytemuck::checked::cast_slice((*self.bytes()).as_ref()).to_vec())
+        Ok(elements_of((*self.bytes()).as_ref()).to_vec())
     }
 
     /// A copy as an `ndarray` array.

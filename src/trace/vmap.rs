@@ -41,13 +41,14 @@ use super::axis::Axis;
 use super::check;
 use super::jvp::derivative_flow;
 use super::op::{Amounts, Axes, Op};
+use super::ops;
 use super::program::Program;
 use super::tensor::{
     FrameKind, Tensor, Traced, at_line, bind, fail_op, trace_frame, trace_tree, within, within_axis,
 };
 use super::types::{DType, TensorType};
-use super::{Literal, ops};
 use crate::error::Loc;
+use crate::trace::literal::Literal;
 use crate::tree::{self, Path, Tree};
 
 /// `jax.vmap`: `f` applied to each slice of the argument along the first axis of every leaf, all at

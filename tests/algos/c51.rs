@@ -2,7 +2,7 @@
 
 use podracer::algos::c51::{Args, QNetwork, project, td_loss};
 use podracer::rl::Algorithm;
-use podracer::rl::replay::Transition;
+use podracer::rl::buffers::replay::Transition;
 use podracer::{Array, Tensor, interpret, value_and_grad};
 
 use super::cases::{Case, refused};

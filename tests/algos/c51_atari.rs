@@ -2,7 +2,7 @@
 //! settings.
 
 use podracer::algos::c51_atari::{Args, QNetwork, project, td_loss};
-use podracer::rl::frames::SampledBatch;
+use podracer::rl::buffers::frames::SampledBatch;
 use podracer::{Array, Tensor, interpret, value_and_grad};
 
 use super::c51::support;

@@ -11,9 +11,9 @@ use podracer::algos::{
 use podracer::nn::{Activation, Dense, LstmCell, Mlp};
 use podracer::optim::RmsProp;
 use podracer::rl::Algorithm;
-use podracer::rl::replay::Transition;
-use podracer::rl::replay::concatenate_steps;
-use podracer::rl::spaces::Bounds;
+use podracer::rl::buffers::replay::Transition;
+use podracer::rl::buffers::replay::concatenate_steps;
+use podracer::rl::environments::bounds::Bounds;
 use podracer::trace::ops::constant;
 use podracer::{Array, DType, Key, Tensor, Tree, interpret, random, tree, value_and_grad};
 

@@ -7,8 +7,8 @@ use podracer::algos::crossq_continuous_action::{
 use podracer::nn::{BatchRenorm, BatchRenormStats, BatchStats as Moments};
 use podracer::optim::Adam;
 use podracer::rl::Algorithm;
-use podracer::rl::replay::Transition;
-use podracer::rl::spaces::Bounds;
+use podracer::rl::buffers::replay::Transition;
+use podracer::rl::environments::bounds::Bounds;
 use podracer::{Array, Tensor, interpret};
 
 use super::cases::{Case, refused};

@@ -1,7 +1,7 @@
 //! DQN: its loss compared with JAX, small runs, invalid settings.
 
 use podracer::algos::dqn::{Args, QNetwork, epsilon_greedy, linear_schedule, td_loss};
-use podracer::rl::replay::Transition;
+use podracer::rl::buffers::replay::Transition;
 use podracer::{Array, Key, Tensor, interpret, value_and_grad};
 
 use super::cases::{Case, args, refused};

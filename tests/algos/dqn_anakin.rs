@@ -8,7 +8,7 @@ use podracer::envs::ObsKind;
 use podracer::nn::{Activation, Encoder, Mlp};
 use podracer::optim::Adam;
 use podracer::rl::Algorithm;
-use podracer::rl::replay::Transition;
+use podracer::rl::buffers::replay::Transition;
 use podracer::trace::ops::constant;
 use podracer::{Array, DType, Tensor, interpret};
 

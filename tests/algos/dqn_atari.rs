@@ -5,7 +5,7 @@ use podracer::algos::dqn_atari::{Args, QNetwork, td_loss};
 use podracer::envs::ObsKind;
 use podracer::nn::Encoder;
 use podracer::rl::Algorithm;
-use podracer::rl::frames::SampledBatch;
+use podracer::rl::buffers::frames::SampledBatch;
 use podracer::{Array, Tensor, interpret, value_and_grad};
 
 use super::cases::{Case, args, refused};

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use podracer::algos::registry::ALGORITHMS;
 use podracer::algos::*;
-use podracer::rl::saved::SavedMetadata;
-use podracer::rl::tensorboard::{Value, read_events};
+use podracer::rl::checkpoint::saved::SavedMetadata;
+use podracer::rl::logging::tensorboard::{Value, read_events};
 use podracer::rl::{Algorithm, Summary};
 
 use super::models::model;

@@ -3,7 +3,7 @@
 use podracer::algos::iqn::{Args, QNetwork, Taus, TrainState, gradient_step, td_loss};
 use podracer::optim::Adam;
 use podracer::rl::Algorithm;
-use podracer::rl::replay::Transition;
+use podracer::rl::buffers::replay::Transition;
 use podracer::{Tensor, interpret, tree, value_and_grad};
 
 use super::cases::{Case, refused};

@@ -48,7 +48,7 @@ mod truncation;
 use std::collections::BTreeMap;
 
 use podracer::rl::Summary;
-use podracer::rl::tensorboard::{Value, read_events};
+use podracer::rl::logging::tensorboard::{Value, read_events};
 
 /// Every logged scalar but those that tell the time, by tag and step.
 fn scalars(run_dir: &str) -> BTreeMap<(String, u64), Vec<f32>> {

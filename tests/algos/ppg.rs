@@ -6,7 +6,7 @@ use podracer::algos::ppg::{Agent, Args, AuxSamples, Samples, aux_loss, ppo_loss}
 use podracer::envs::ObsKind;
 use podracer::jit::eval_shape;
 use podracer::nn::ImageEncoder;
-use podracer::rl::spaces::Sizes;
+use podracer::rl::environments::spaces::Sizes;
 use podracer::rl::{Algorithm, ImageNetwork};
 use podracer::{Array, Key, Tensor, grad, interpret, jit, tree};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use podracer::algos::ppo_masked::{Agent, Args, Samples, ppo_loss};
 use podracer::distributions::MultiCategorical;
 use podracer::rl::Algorithm;
-use podracer::rl::spaces::Masked;
+use podracer::rl::environments::spaces::Masked;
 use podracer::trace::ops::concatenate;
 use podracer::{Key, Tensor, interpret, tree};
 

@@ -8,7 +8,7 @@ use podracer::algos::ppo_rnd_envpool::{
 use podracer::envs::ObsKind;
 use podracer::jit::eval_shape;
 use podracer::rl::Algorithm;
-use podracer::rl::spaces::Sizes;
+use podracer::rl::environments::spaces::Sizes;
 use podracer::trace::ops::concatenate;
 use podracer::{Array, DType, Key, Tensor, interpret, jit, random};
 

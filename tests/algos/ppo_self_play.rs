@@ -6,7 +6,7 @@ use podracer::algos::ppo_self_play::Args;
 use podracer::algos::{ppo_masked, ppo_self_play};
 use podracer::optim::Adam;
 use podracer::rl::Algorithm;
-use podracer::rl::spaces::Masked;
+use podracer::rl::environments::spaces::Masked;
 use podracer::trace::ops::{concatenate, constant, ones};
 use podracer::{Array, DType, Tensor, jit, tree};
 

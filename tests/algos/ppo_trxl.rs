@@ -8,7 +8,7 @@ use podracer::algos::registry;
 use podracer::envs::ObsKind;
 use podracer::lower::artifact::PyTree;
 use podracer::optim::Adam;
-use podracer::rl::saved::{SavedMetadata, load_model};
+use podracer::rl::checkpoint::saved::{SavedMetadata, load_model};
 use podracer::rl::{Algorithm, checkpoint};
 use podracer::{Array, Key, Tensor, interpret, jit};
 

@@ -7,7 +7,7 @@ use podracer::algos::{dqn, dqn_atari};
 use podracer::envs::ObsKind;
 use podracer::nn::{ImageEncoder, ImpalaCnn};
 use podracer::rl::Algorithm;
-use podracer::rl::frames::SampledBatch;
+use podracer::rl::buffers::frames::SampledBatch;
 use podracer::trace::ops::constant;
 use podracer::{Array, Tensor, interpret, value_and_grad};
 

@@ -5,8 +5,8 @@ use podracer::algos::rainbow_atari::{Args, NoisyLinear, QNetwork, Streams, targe
 use podracer::envs::ObsKind;
 use podracer::nn::{Dense, Encoder};
 use podracer::rl::Algorithm;
-use podracer::rl::prioritized::PrioritizedBatch;
-use podracer::rl::spaces::Sizes;
+use podracer::rl::buffers::prioritized::PrioritizedBatch;
+use podracer::rl::environments::spaces::Sizes;
 use podracer::{Array, Key, Tensor, interpret, jit, value_and_grad};
 
 use super::c51::support;

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use podracer::rl::frames::{FrameBuffer, FrameTransition, SampledBatch};
-use podracer::rl::prioritized::{PrioritizedBatch, PrioritizedFrameBuffer, PriorityOptions};
-use podracer::rl::replay::ReplayBuffer;
-use podracer::rl::sum_tree::SumTree;
+use podracer::rl::buffers::frames::{FrameBuffer, FrameTransition, SampledBatch};
+use podracer::rl::buffers::prioritized::{
+    PrioritizedBatch, PrioritizedFrameBuffer, PriorityOptions,
+};
+use podracer::rl::buffers::replay::ReplayBuffer;
+use podracer::rl::buffers::sum_tree::SumTree;
 use podracer::trace::ops::constant;
 use podracer::{Array, DType, Key, Tensor, TensorType, Tree, interpret, jit};
 

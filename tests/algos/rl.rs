@@ -58,7 +58,7 @@ mod interrupts {
     use std::time::Duration;
 
     use podracer::rl::interrupt;
-    use podracer::rl::tensorboard::read_events;
+    use podracer::rl::logging::tensorboard::read_events;
 
     use super::run_in;
 

@@ -4,7 +4,7 @@ use podracer::algos::sac_atari::{
     Actor, Agent, Args, QNetwork, actor_loss, alpha_loss, critic_loss, td_target,
 };
 use podracer::rl::Algorithm;
-use podracer::rl::frames::SampledBatch;
+use podracer::rl::buffers::frames::SampledBatch;
 use podracer::{Array, Tensor, interpret, value_and_grad};
 
 use super::cases::{Case, args, refused};

@@ -11,7 +11,7 @@ use podracer::envs::{EnvPool, PoolOptions};
 use podracer::export::Exported;
 use podracer::lower::artifact::PyTree;
 use podracer::rl::Evaluation;
-use podracer::rl::saved::SavedMetadata;
+use podracer::rl::checkpoint::saved::SavedMetadata;
 use podracer::{Array, DType, Literal, TensorType};
 use serde_json::{Value, json};
 

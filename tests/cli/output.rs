@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 
-use podracer::rl::tensorboard::{Value, read_events};
+use podracer::rl::logging::tensorboard::{Value, read_events};
 
 use super::{podracer, ppo, run, run_dir};
 

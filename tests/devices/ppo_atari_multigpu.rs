@@ -10,7 +10,7 @@ use podracer::algos::ppo_atari_multigpu::{
 use podracer::envs::ObsKind;
 use podracer::optim::Adam;
 use podracer::pmap::Sharded;
-use podracer::rl::spaces::Sizes;
+use podracer::rl::environments::spaces::Sizes;
 use podracer::rl::{Algorithm, Summary, checkpoint};
 use podracer::trace::ops::constant;
 use podracer::{Array, DType, Key, Tensor, jit, pmap, replicate, shard, tree, unreplicate};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use podracer::algos::{cleanba_impala, cleanba_ppo};
-use podracer::rl::tensorboard::{Value, read_events};
+use podracer::rl::logging::tensorboard::{Value, read_events};
 use podracer::rl::{Algorithm, Summary, checkpoint};
 
 use super::{devices, error};

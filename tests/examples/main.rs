@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use podracer::export::Exported;
-use podracer::rl::tensorboard::{Value, read_events};
+use podracer::rl::logging::tensorboard::{Value, read_events};
 
 /// The program of an example, beside the folder of this test's own.
 fn program(name: &str) -> PathBuf {

@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use podracer::algos::registry::ALGORITHMS;
-use podracer::rl::ranges::{Range, is_numeric, range_of};
+use podracer::rl::settings::ranges::{Range, is_numeric, range_of};
 
 /// Resident memory that no run may take.
 const MAX_BYTES: u64 = 4 << 30;

@@ -7,7 +7,7 @@ use clap::Args;
 use podracer::algos::cleanba_ppo;
 use podracer::error::{Error, Result};
 use podracer::rl::Algorithm;
-use podracer::rl::tensorboard::{Value, read_events};
+use podracer::rl::logging::tensorboard::{Value, read_events};
 
 use crate::simulate::{Costs, Forecast, Shape, simulate};
 

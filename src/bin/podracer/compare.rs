@@ -14,7 +14,7 @@ use podracer::output::{
     self,
     child::{output_of, tail},
 };
-use podracer::rl::tensorboard::{Value, read_events};
+use podracer::rl::logging::tensorboard::{Value, read_events};
 
 use super::benchmark::machine;
 use super::benchmark::runner::ends_with_this_process;

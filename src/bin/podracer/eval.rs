@@ -6,7 +6,7 @@ use clap::Args;
 
 use podracer::algos::registry;
 use podracer::error::{Error, Result};
-use podracer::rl::eval_command::{EvalOptions, report};
+use podracer::rl::commands::eval::{EvalOptions, report};
 use podracer::rl::program_policy;
 
 /// Flags of `podracer eval`.

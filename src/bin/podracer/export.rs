@@ -2,7 +2,7 @@
 
 use podracer::algos::registry;
 use podracer::error::Result;
-use podracer::rl::export_command::ExportOptions;
+use podracer::rl::commands::export::ExportOptions;
 
 pub fn export(options: &ExportOptions) -> Result<String> {
     options.export(registry::policy)

@@ -25,9 +25,10 @@ use podracer::envs;
 use podracer::error::{Error, Result};
 use podracer::native::{Lock, Origin, Part, Settings};
 use podracer::output::{self, print};
-use podracer::rl::export_command::ExportOptions;
-use podracer::rl::ranges::ranged;
-use podracer::rl::{RunOptions, flags, interrupt};
+use podracer::rl::commands::export::ExportOptions;
+use podracer::rl::settings::flags;
+use podracer::rl::settings::ranges::ranged;
+use podracer::rl::{RunOptions, interrupt};
 
 /// Trains, evaluates and compares agents; fetches native parts; lists environments.
 #[derive(Debug, Parser)]
@@ -287,7 +288,7 @@ fn table<const N: usize>(rows: &[[String; N]]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use podracer::rl::ranges::{is_numeric, range_of};
+    use podracer::rl::settings::ranges::{is_numeric, range_of};
 
     use super::*;
 

@@ -370,8 +370,8 @@ fn counted(counts: &[usize], noun: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use podracer::rl::run::MAX_STEPS;
-    use podracer::rl::tensorboard::{Event, Value};
+    use podracer::rl::logging::tensorboard::{Event, Value};
+    use podracer::rl::returns::MAX_STEPS;
 
     use super::*;
 

@@ -16,8 +16,8 @@ use podracer::algos::registry;
 use podracer::error::{Error, Result};
 use podracer::output;
 use podracer::rl::interrupt;
-use podracer::rl::run::RETURN_WINDOW;
-use podracer::rl::tensorboard::Value;
+use podracer::rl::logging::tensorboard::Value;
+use podracer::rl::returns::RETURN_WINDOW;
 use serde_json::Map;
 
 use super::benchmark::job::Job;

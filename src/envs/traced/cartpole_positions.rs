@@ -1,9 +1,10 @@
 //! `CartPolePositions-v0`; see [`crate::envs::own`] for a description.
 
-use super::{CartPole, CartPoleState, TracedEnv, TracedStep, observation};
+use super::{TracedEnv, TracedStep, observation};
 use crate::envs::env::Env;
 use crate::envs::own::CartPolePositions as Pooled;
 use crate::envs::spec::EnvSpec;
+use crate::envs::traced::cartpole::{CartPole, CartPoleState};
 use crate::random::Key;
 use crate::trace::{DType, Tensor};
 

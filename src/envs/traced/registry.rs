@@ -2,12 +2,20 @@
 
 use std::cell::OnceCell;
 
-use super::{
-    Acrobot, Asterix, Breakout, CartPole, CartPolePositions, Freeway, JaxEnv, MountainCar,
-    Pendulum, Seaquest, SpaceInvaders, TracedEnv, TracedStep,
-};
+use super::{TracedEnv, TracedStep};
 use crate::envs::jax;
 use crate::envs::spec::EnvSpec;
+use crate::envs::traced::acrobot::Acrobot;
+use crate::envs::traced::asterix::Asterix;
+use crate::envs::traced::breakout::Breakout;
+use crate::envs::traced::cartpole::CartPole;
+use crate::envs::traced::cartpole_positions::CartPolePositions;
+use crate::envs::traced::freeway::Freeway;
+use crate::envs::traced::jax::JaxEnv;
+use crate::envs::traced::mountain_car::MountainCar;
+use crate::envs::traced::pendulum::Pendulum;
+use crate::envs::traced::seaquest::Seaquest;
+use crate::envs::traced::space_invaders::SpaceInvaders;
 use crate::error::{Error, Result};
 use crate::random::Key;
 use crate::trace::Tensor;
@@ -57,7 +65,7 @@ pub fn make(id: &str) -> Result<Traced> {
     match ENVS.iter().find(|(name, _)| *name == id) {
         Some((_, make)) => Ok(make()),
         None => {
-            let pooled = super::super::list_envs().contains(&id);
+            let pooled = crate::envs::registry::list_envs().contains(&id);
             let there = if pooled { "is in the pool only" } else { "is not known" };
             let all = list_envs().join(", ");
             Err(Error::Env(format!(

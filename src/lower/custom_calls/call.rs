@@ -115,7 +115,7 @@ impl<'a> Call<'a> {
 
     fn typed_operand<T: Element>(&self, i: usize) -> Result<Operand<'a, T>, String> {
         let buffer = typed::<T>(self.unwritten_operand(i)?, "operand", i)?;
-        let data = checked::try_cast_slice(operand_bytes(buffer)?)
+        let data = T::cast_slice(operand_bytes(buffer)?)
             .map_err(|fault| format!("operand {i} cannot be read as {}: {fault}", T::DTYPE))?;
         Ok(Operand { dims: dims(buffer), data })
     }

@@ -8,7 +8,8 @@
 //! that differ in nothing but their functions are one entry of the executable cache, be it of two
 //! runs of one process or of two processes.
 
-use super::{Call, Kernel, KernelError, RawOperand, RawResult};
+use super::{Kernel, KernelError};
+use crate::lower::custom_calls::call::{Call, RawOperand, RawResult};
 use crate::lower::pjrt::{CALLBACK, Code};
 use crate::trace::callback::{HostFn, HostView, HostViewMut};
 use crate::trace::program::Program;

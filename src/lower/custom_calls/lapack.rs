@@ -11,8 +11,9 @@ use std::sync::OnceLock;
 use bytemuck::Pod;
 
 use self::matrix::{Triangle, cholesky, eigh, lu, q_of_reflectors, qr, solve_triangular, svd};
-use super::{Call, Kernel, KernelError, register};
+use super::{Kernel, KernelError, register};
 use crate::error::{Error, Result};
+use crate::lower::custom_calls::call::Call;
 use crate::lower::pjrt::Plugin;
 use crate::trace::literal::Element;
 

@@ -9,8 +9,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Call, Kernel, KernelError};
+use super::{Kernel, KernelError};
 use crate::lower::cost::{inline_operations, operations};
+use crate::lower::custom_calls::call::Call;
 use crate::trace::eval::threefry2x32;
 use crate::trace::op::{BinaryOp, DotDims, Op};
 use crate::trace::program::{Program, Var};

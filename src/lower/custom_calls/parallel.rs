@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use super::super::pjrt::calls::Running;
 use super::abi::{Api, ErrorDestroyArgs, NumThreadsArgs, PoolApi, ScheduleArgs};
-use super::{Call, panic_text};
+use super::panic_text;
+use crate::lower::custom_calls::call::Call;
 
 /// Task that computes the part of a number.
 type Task<'a> = dyn Fn(usize) -> Result<(), String> + Sync + 'a;

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::calls::{ensure_no_call, in_call};
+use super::ffi;
 use super::fork::{ensure_no_fork, forked};
-use super::{Client, ffi};
 use crate::error::{Error, Result};
+use crate::lower::pjrt::client::Client;
 use crate::trace::literal::AlignedBytes;
 use crate::trace::types::{DType, TensorType};
 
@@ -510,7 +511,7 @@ impl Event {
     /// block.
     pub(crate) fn on_ready(&self, f: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
         struct Pending {
-            plugin: Arc<super::Plugin>,
+            plugin: Arc<super::plugin::Plugin>,
             f: Box<dyn FnOnce(Result<()>) + Send>,
         }
         unsafe extern "C" fn call(error: *mut ffi::Error, user_arg: *mut c_void) {

@@ -4,13 +4,13 @@ use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
-use super::Plugin;
 use super::ffi;
 use super::fork::{ensure_no_fork, forked};
 use super::key_value::{Callbacks, KeyValues};
 use super::options::CreateOption;
 use super::plugin::{slice, text};
 use crate::error::{Error, Result};
+use crate::lower::pjrt::plugin::Plugin;
 
 /// A connection to the devices of one platform. Cheap to clone; the last clone to go, after every
 /// buffer and executable of it, closes it.

@@ -3,11 +3,13 @@
 use std::ffi::c_char;
 
 use super::calls::ensure_no_call;
+use super::ffi;
 use super::fork::ensure_no_fork;
 use super::in_flight::InFlight;
 use super::options::CompileOptions;
-use super::{Client, Executable, ffi};
 use crate::error::{Error, Result};
+use crate::lower::pjrt::client::Client;
+use crate::lower::pjrt::executable::Executable;
 
 impl Client {
     /// Compiles an MLIR module: StableHLO text, or the bytecode of its portable dialect. Its entry

@@ -8,11 +8,13 @@ use smallvec::SmallVec;
 
 use super::buffer::dtype_of;
 use super::calls::ensure_no_call;
+use super::ffi;
 use super::fork::{ensure_no_fork, forked};
 use super::in_flight::InFlight;
 use super::plugin::{slice, text};
-use super::{Buffer, Client, Event, ffi};
 use crate::error::{Error, Result};
+use crate::lower::pjrt::buffer::{Buffer, Event};
+use crate::lower::pjrt::client::Client;
 use crate::trace::types::TensorType;
 
 /// Handles of one device's arguments or results; programs with more take the heap.

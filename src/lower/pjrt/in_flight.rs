@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Event;
 use super::calls::in_call;
 use super::fork::forked;
 use crate::error::Result;
+use crate::lower::pjrt::buffer::Event;
 use crate::output;
 
 /// Interval at which an ending thread reads its count.

@@ -22,7 +22,7 @@ mod blocks;
 ))]
 mod hook;
 
-use super::Plugin;
+use crate::lower::pjrt::plugin::Plugin;
 
 impl Plugin {
     /// Keeps for later runs the large blocks that this plugin frees, up to 2 GiB. To be called

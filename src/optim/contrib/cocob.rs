@@ -2,9 +2,9 @@
 
 use super::super::leaves::{full_like, map_leaves};
 use super::super::{
-    AddDecayedWeights, Chain, GradientTransformation, LearningRate, add_decayed_weights, chain,
-    zeros_like,
+    AddDecayedWeights, Chain, LearningRate, add_decayed_weights, chain, zeros_like,
 };
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::Tensor;
 use crate::trace::tensor::function;
 use crate::tree::{self, Tree};

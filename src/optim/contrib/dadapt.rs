@@ -4,8 +4,9 @@ use std::panic::Location;
 
 use super::super::adam::power;
 use super::super::lbfgs::tree_vdot;
-use super::super::{GradientTransformation, LearningRate, increment, leaves_of, zeros_like};
+use super::super::{LearningRate, increment, leaves_of, zeros_like};
 use super::{rate_of, scalar_type, sum_of_absolutes};
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::tensor::{at_line, function};
 use crate::trace::{DType, Tensor, ops};
 use crate::tree::{self, Tree};

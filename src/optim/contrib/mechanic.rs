@@ -3,8 +3,9 @@
 use std::panic::Location;
 
 use super::super::lbfgs::tree_vdot;
-use super::super::{GradientTransformation, global_norm, increment, leaves_of};
+use super::super::{global_norm, increment, leaves_of};
 use super::scalar_type;
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::tensor::{at_line, fail_op, function};
 use crate::trace::{DType, Literal, Tensor, ops};
 use crate::tree::{self, Tree};

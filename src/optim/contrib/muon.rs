@@ -2,10 +2,11 @@
 
 use super::super::leaves::{map_leaves, map_updates};
 use super::super::{
-    AddDecayedWeights, Chain, GradientTransformation, LearningRate, MultiTransform, OptState,
-    ScaleByAdam, ScaleByLearningRate, add_decayed_weights, bias_correction, chain, increment,
-    multi_transform, scale_by_learning_rate, zeros_like,
+    AddDecayedWeights, Chain, LearningRate, MultiTransform, ScaleByAdam, ScaleByLearningRate,
+    add_decayed_weights, bias_correction, chain, increment, multi_transform,
+    scale_by_learning_rate, zeros_like,
 };
+use crate::optim::transformation::{GradientTransformation, OptState};
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{Tensor, TensorType, ops};
 use crate::tree::Tree;

@@ -1,7 +1,8 @@
 //! Sharpness-aware minimization.
 
 use super::super::leaves::{map_updates, select};
-use super::super::{GradientTransformation, apply_updates, global_norm, leaves_of};
+use super::super::{apply_updates, global_norm, leaves_of};
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::tensor::{fail_op, function};
 use crate::trace::{Tensor, ops};
 use crate::tree::{self, Tree};

@@ -3,11 +3,13 @@
 use std::panic::Location;
 
 use super::super::{
-    AddDecayedWeights, Chain, GradientTransformation, ScaleByLearningRate, ScaleByRms, Schedule,
-    Sgd, add_decayed_weights, chain, increment, leaves_of, scale_by_learning_rate, scale_by_rms,
-    sgd, warmup_constant_schedule,
+    AddDecayedWeights, Chain, ScaleByLearningRate, ScaleByRms, Schedule, add_decayed_weights,
+    chain, increment, leaves_of, scale_by_learning_rate, scale_by_rms, sgd,
+    warmup_constant_schedule,
 };
 use super::scalar_type;
+use crate::optim::sgd::Sgd;
+use crate::optim::transformation::GradientTransformation;
 use crate::trace::ops::where_;
 use crate::trace::tensor::{at_line, function};
 use crate::trace::{Tensor, ops};

@@ -4,7 +4,8 @@ use crate::envs::traced::{AutoReset, Traced, TracedEnv, make};
 use crate::envs::{ActionKind, EnvSpec};
 use crate::error::Result;
 use crate::jit::eval_shape;
-use crate::rl::{Algorithm, spaces};
+use crate::rl::algorithm::Algorithm;
+use crate::rl::environments::spaces;
 use crate::{DType, Key, Tensor, TensorType, tree};
 
 /// Traced environment of a run, with the sizes of its observations and actions.

@@ -5,12 +5,13 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::AnakinArgs;
 use crate::Array;
 use crate::error::{Error, Result};
 use crate::output;
+use crate::rl::anakin::options::AnakinArgs;
+use crate::rl::returns::Returns;
+use crate::rl::run::Run;
 use crate::rl::sweep::FIGURE;
-use crate::rl::{Returns, Run};
 use crate::tree::{self, Tree};
 
 /// Metrics and episodes of an update of T steps.

@@ -1,9 +1,10 @@
 //! Estimate of the memory that the agents need.
 
-use super::{AnakinArgs, AnakinEnv};
 use crate::error::Result;
 use crate::lower::Platform;
-use crate::rl::memory::ensure_free;
+use crate::rl::anakin::env::AnakinEnv;
+use crate::rl::anakin::options::AnakinArgs;
+use crate::rl::buffers::memory::ensure_free;
 use crate::runtime::running_platform;
 use crate::{DType, TensorType};
 
@@ -60,9 +61,9 @@ fn step_bytes(env: &AnakinEnv) -> Result<usize> {
 mod tests {
     use super::*;
     use crate::algos::{dqn_anakin, ppo_anakin, ppo_anakin_gru};
-    use crate::rl::Algorithm;
+    use crate::rl::algorithm::Algorithm;
     use crate::rl::anakin::saved_model::agent_types;
-    use crate::rl::spaces::Sizes;
+    use crate::rl::environments::spaces::Sizes;
     use crate::tree;
 
     /// CartPole has observations and states of four f32.

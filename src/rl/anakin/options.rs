@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::lower::Platform;
-use crate::rl::Algorithm;
+use crate::rl::algorithm::Algorithm;
 use crate::rl::sweep::{Grid, Scalar, Sweep, as_words};
 use crate::runtime::running_platform;
 use crate::trace::control::map;

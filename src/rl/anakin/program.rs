@@ -3,13 +3,15 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
-use super::{AgentOptions, AnakinArgs, AnakinEnv, Report};
 use crate::error::Result;
 use crate::jit::{Jit, Mode, jit};
 use crate::lower::Platform;
 use crate::pmap::{Pmap, Sharded, pmap, shard, unshard};
-use crate::rl::RunOptions;
-use crate::rl::flags::ensure;
+use crate::rl::anakin::env::AnakinEnv;
+use crate::rl::anakin::log::Report;
+use crate::rl::anakin::options::{AgentOptions, AnakinArgs};
+use crate::rl::settings::flags::ensure;
+use crate::rl::settings::options::RunOptions;
 use crate::runtime::{Runtime, RuntimeOptions};
 use crate::trace::Axis;
 use crate::tree::Tree;

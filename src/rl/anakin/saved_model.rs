@@ -1,10 +1,10 @@
 //! Saved models of several agents.
 
-use super::AnakinArgs;
 use crate::error::Result;
 use crate::jit::eval_shape;
+use crate::rl::anakin::options::AnakinArgs;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::saved::load_typed;
+use crate::rl::checkpoint::saved::load_typed;
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, TensorType};
 

@@ -3,9 +3,13 @@
 use super::log::AgentsLog;
 use super::memory::{ProgramSizes, ensure_memory};
 use super::saved_model::agent_types;
-use super::{AgentTree, AnakinArgs, AnakinEnv, Report, TrainFn, start_runtime};
 use crate::error::Result;
-use crate::rl::{Summary, Trainer};
+use crate::rl::anakin::env::AnakinEnv;
+use crate::rl::anakin::log::Report;
+use crate::rl::anakin::options::AnakinArgs;
+use crate::rl::anakin::program::{AgentTree, TrainFn, start_runtime};
+use crate::rl::run::trainer::Trainer;
+use crate::rl::summary::Summary;
 use crate::tree::{self, Tree};
 use crate::{Array, Key, Tensor};
 

@@ -20,7 +20,7 @@ use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Shape, Tensor, TensorType};
 use crate::tree::Tree;
 
-use crate::rl::replay::ReplayBuffer;
+use crate::rl::buffers::replay::ReplayBuffer;
 
 /// Maximum number of attempts to resample truncated steps.
 const MAX_TRIES: i32 = 100;

@@ -6,8 +6,8 @@ use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::Tree;
 
-use crate::rl::frames::{FrameBuffer, FrameTransition, SampledBatch};
-use crate::rl::sum_tree::SumTree;
+use crate::rl::buffers::frames::{FrameBuffer, FrameTransition, SampledBatch};
+use crate::rl::buffers::sum_tree::SumTree;
 
 /// Configuration of prioritized sampling.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use podracer::random::Key;
-//! use podracer::rl::replay::ReplayBuffer;
+//! use podracer::rl::buffers::replay::ReplayBuffer;
 //! use podracer::{Array, DType, Tensor, TensorType, Tree, jit};
 //!
 //! #[derive(Debug, Clone, Tree)]
@@ -36,7 +36,7 @@
 //! ```
 
 use crate::random::{self, Key};
-use crate::rl::memory;
+use crate::rl::buffers::memory;
 use crate::trace::ops::{self, IndexMode};
 use crate::trace::tensor::fail_op;
 use crate::trace::{DType, Tensor, TensorType};

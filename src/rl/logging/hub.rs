@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::python::{Purpose, Script};
-use crate::rl::RunOptions;
+use crate::rl::settings::options::RunOptions;
 
 const SCRIPT: &str = include_str!("hub.py");
 const PURPOSE: Purpose =

@@ -19,8 +19,8 @@ pub use read::{Event, Value, read_events};
 use crate::error::{Error, Result};
 use crate::output;
 use crate::rl::files;
-use crate::rl::track::Tracker;
-use crate::rl::training::lock::is_at;
+use crate::rl::files::is_at;
+use crate::rl::logging::track::Tracker;
 use prost::Message;
 use wire::{
     Dim, EventProto, PluginData, Summary, SummaryMetadata, SummaryValue, TensorProto,

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::python::{Purpose, Script};
-use crate::rl::RunOptions;
 use crate::rl::files;
+use crate::rl::settings::options::RunOptions;
 use crate::runtime::RuntimeOptions;
 
 const SCRIPT: &str = include_str!("wandb.py");

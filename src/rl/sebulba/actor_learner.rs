@@ -9,7 +9,8 @@ use super::stats::{RolloutTimes, Stats};
 use super::status::{Activity, RunStatus, ThreadStatus};
 use super::threads;
 use crate::error::{Error, Result};
-use crate::rl::{EpisodeRecord, interrupt};
+use crate::rl::interrupt;
+use crate::rl::run::episodes::EpisodeRecord;
 use crate::timeline;
 
 /// Number of updates that the acting policy is behind the learner in steady state, whatever the
@@ -261,7 +262,7 @@ impl<P: Send, D: Send> Learner<'_, P, D> {
     }
 
     /// Returns the number of parameter sets and of rollouts in the queues.
-    pub fn waiting(&self) -> super::Waiting {
+    pub fn waiting(&self) -> super::queues::Waiting {
         self.queues.waiting()
     }
 

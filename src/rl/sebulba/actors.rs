@@ -14,7 +14,7 @@ use super::status::{Activity, RunStatus};
 use crate::envs::Handle;
 use crate::error::{Error, Result};
 use crate::jit::{Jit, jit};
-use crate::rl::EpisodeStats;
+use crate::rl::run::episodes::EpisodeStats;
 use crate::timeline;
 use crate::tree::{self, Tree};
 use crate::{Array, Key, Tensor};

@@ -5,7 +5,9 @@ use crate::envs::{ActionKind, EnvSpec, ObsKind};
 use crate::error::Result;
 use crate::nn::init::orthogonal;
 use crate::nn::{Dense, Encoder, ImageEncoder, PolicyHead};
-use crate::rl::{EnvSupport, ImageNetwork, spaces};
+use crate::rl::environments::spaces;
+use crate::rl::environments::support::EnvSupport;
+use crate::rl::settings::options::ImageNetwork;
 use crate::tree::Tree;
 use crate::{Key, Shape, Tensor};
 

@@ -10,7 +10,7 @@ use crate::Array;
 use crate::envs::{Camera, XlaPool};
 use crate::error::Result;
 use crate::random::Key;
-use crate::rl::saved::Envs;
+use crate::rl::checkpoint::saved::Envs;
 use crate::tree::{self, Tree};
 
 /// State that the learner and the actors carry from one update to the next.

@@ -10,7 +10,7 @@ use super::layout::World;
 use crate::distributed::Mpi;
 use crate::error::{Error, Result};
 use crate::lower::pjrt::KeyValues;
-use crate::rl::training::shared_flags;
+use crate::rl::settings::shared_flags;
 use crate::trace::axis::Axis;
 use crate::trace::callback::{CallbackKind, HostFn, raw_callback};
 use crate::{DType, Tensor, axis_index, psum};

@@ -2,7 +2,7 @@
 
 use crate::envs::PoolOptions;
 use crate::error::{Error, Result};
-use crate::rl::flags::ensure;
+use crate::rl::settings::flags::ensure;
 use crate::runtime::Runtime;
 
 /// Position of this process among those of a run.

@@ -19,7 +19,10 @@ use crate::Array;
 use crate::envs::ObsKind;
 use crate::error::{Error, Result};
 use crate::pmap::{Sharded, device_put_sharded, replicate, unreplicate};
-use crate::rl::{Algorithm, Returns, Trainer, interrupt};
+use crate::rl::algorithm::Algorithm;
+use crate::rl::interrupt;
+use crate::rl::returns::Returns;
+use crate::rl::run::trainer::Trainer;
 use crate::timeline;
 use crate::tree::{self, Tree};
 

@@ -6,8 +6,9 @@ use serde::Serialize;
 use super::layout::{Layout, World};
 use crate::envs::{AtariOptions, EnvPool, PoolOptions};
 use crate::error::Result;
-use crate::rl::flags::{product, within};
-use crate::rl::{ImageNetwork, pools};
+use crate::rl::run::pools;
+use crate::rl::settings::flags::{product, within};
+use crate::rl::settings::options::ImageNetwork;
 
 /// Group of these flags in the help.
 const HEADING: &str = "Actors and learners";

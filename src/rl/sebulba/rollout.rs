@@ -1,7 +1,8 @@
 //! Rollouts of an actor.
 
 use crate::envs::{Handle, XlaPool};
-use crate::rl::{EpisodeStats, bootstrap_truncated};
+use crate::rl::rollouts::truncation::bootstrap_truncated;
+use crate::rl::run::episodes::EpisodeStats;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{arange, concatenate, zeros};
 use crate::tree::{self, Tree};

@@ -13,7 +13,7 @@ use crate::distributed::{self, Mpi};
 use crate::envs::{EnvPool, EnvSpec, Handle, PoolOptions, XlaPool};
 use crate::error::{Error, Result};
 use crate::jit::Mode;
-use crate::rl::Algorithm;
+use crate::rl::algorithm::Algorithm;
 use crate::runtime::{Distributed, Runtime, RuntimeOptions};
 
 /// Processes, devices and environments of a run.

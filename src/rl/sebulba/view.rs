@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::layout::Layout;
 use super::status::{Activity, RunStatus, Snapshot, ThreadSnapshot};
-use crate::rl::progress::Above;
+use crate::rl::run::progress::Above;
 
 /// Interval at which the lines are redrawn.
 const INTERVAL: Duration = Duration::from_millis(500);

@@ -4,7 +4,9 @@ use std::panic::Location;
 
 use num_complex::Complex;
 
-use crate::trace::numpy::{ConvolveMode, convolve, eigvals, lstsq};
+use crate::trace::numpy::eigen::lstsq;
+use crate::trace::numpy::nonsymmetric::eigvals;
+use crate::trace::numpy::signal::{ConvolveMode, convolve};
 use crate::trace::ops::{IndexMode, arange, concatenate, full, iota, where_, zeros};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::DType;

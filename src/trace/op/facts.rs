@@ -7,10 +7,10 @@
 
 use std::ops::Range;
 
-use super::{
-    CallbackOp, CollectiveOp, CondOp, CustomJvpOp, CustomLinOp, CustomVjpOp, Fact, Op, RematOp,
-    ScanOp, WhileOp,
-};
+use super::{CondOp, CustomJvpOp, CustomLinOp, CustomVjpOp, Op, RematOp, ScanOp, WhileOp};
+use crate::trace::op::callback::CallbackOp;
+use crate::trace::op::collective::CollectiveOp;
+use crate::trace::op::elementwise::Fact;
 
 /// Defines a view of [`Op`] by structure, by reference or (with `mut`) by mutable reference.
 macro_rules! structure {

@@ -1,6 +1,6 @@
 //! Parameters of the discrete Fourier transform.
 
-use super::Axes;
+use crate::trace::op::dims::Axes;
 
 /// Kind of a discrete Fourier transform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -5,10 +5,10 @@ use std::panic::Location;
 
 use smallvec::SmallVec;
 
-use super::{Padding, conv_general};
 use crate::error::Loc;
 use crate::trace::check::dilated;
 use crate::trace::op::{Axes, ConvDims, Op, Precision};
+use crate::trace::ops::linalg::{Padding, conv_general};
 use crate::trace::tensor::{Tensor, at_line, bind1, fail_op, function};
 
 /// Layouts of the input, the kernel and the result, a letter an axis, as

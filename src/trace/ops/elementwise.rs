@@ -395,11 +395,11 @@ impl Tensor {
         let rhs = rhs.to_tensor(&TensorType::scalar(ty.dtype));
         let (base, exponent) = broadcast_pair("pow", self, rhs);
         let one = super::ones_like(base);
-        let mut product = super::where_(base.eq(0) & exponent.ne(0), super::zeros_like(base), one);
+        let mut product = where_(base.eq(0) & exponent.ne(0), super::zeros_like(base), one);
         let (mut power, mut bits) = (base, exponent);
         // As in JAX: of more bits every power but those of -1, 0 and 1 overflows.
         for _ in 0..6 {
-            product = super::where_((bits & one).ne(0), product * power, product);
+            product = where_((bits & one).ne(0), product * power, product);
             (power, bits) = (power * power, bits >> one);
         }
         product
@@ -593,7 +593,7 @@ pub fn where_(predicate: Tensor, on_true: impl Operand, on_false: impl Operand) 
         }
     };
     let (on_true, on_false) = broadcast_pair("where", on_true, on_false);
-    let shape = super::broadcast_shapes("where", &[predicate.shape(), on_true.shape()]);
+    let shape = super::shape::broadcast_shapes("where", &[predicate.shape(), on_true.shape()]);
     let predicate = broadcast_to(predicate, &shape);
     let (on_true, on_false) = (broadcast_to(on_true, &shape), broadcast_to(on_false, &shape));
     bind1(Op::Select, &[predicate, on_true, on_false], Location::caller())

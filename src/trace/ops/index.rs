@@ -4,7 +4,9 @@ use std::panic::Location;
 
 use crate::trace::literal::{I4, U4};
 use crate::trace::op::{Axes, GatherDims, Op, ScatterDims, ScatterKind};
-use crate::trace::ops::{Operand, axis_of, broadcast_shapes, stack, where_};
+use crate::trace::ops::axis_of;
+use crate::trace::ops::elementwise::{Operand, where_};
+use crate::trace::ops::shape::{broadcast_shapes, stack};
 use crate::trace::tensor::{Tensor, bind, bind1, fail_op, function};
 use crate::trace::types::{DType, Shape, TensorType};
 

@@ -4,8 +4,8 @@ use std::panic::Location;
 
 use smallvec::SmallVec;
 
-use super::broadcast_shapes;
 use crate::trace::op::{Axes, ConvDims, DotDims, Op, Precision};
+use crate::trace::ops::shape::broadcast_shapes;
 use crate::trace::tensor::{Tensor, bind1, fail_op, function};
 use crate::trace::types::{DType, Shape};
 

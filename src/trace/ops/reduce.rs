@@ -3,7 +3,8 @@
 use std::panic::Location;
 
 use crate::trace::op::{ArgOp, Axes, Op, ReduceOp};
-use crate::trace::ops::{AxisList, axis_of, where_};
+use crate::trace::ops::elementwise::where_;
+use crate::trace::ops::{AxisList, axis_of};
 use crate::trace::tensor::{Tensor, bind, bind1, function};
 use crate::trace::types::DType;
 

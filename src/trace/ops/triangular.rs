@@ -3,8 +3,9 @@
 
 use std::panic::Location;
 
-use super::{iota, where_, zeros_like};
+use super::{iota, zeros_like};
 use crate::trace::op::{Op, TriangularSolveOp};
+use crate::trace::ops::elementwise::where_;
 use crate::trace::tensor::{Tensor, at_line, bind1, fail_op, function};
 use crate::trace::types::DType;
 

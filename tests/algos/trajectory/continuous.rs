@@ -6,8 +6,8 @@ use podracer::algos::{
 };
 use podracer::nn::Mlp;
 use podracer::rl::Algorithm;
-use podracer::rl::replay::Transition;
-use podracer::rl::spaces::Bounds;
+use podracer::rl::buffers::replay::Transition;
+use podracer::rl::environments::bounds::Bounds;
 use podracer::tree::Tree;
 use podracer::{Array, Key, Tensor, jit};
 

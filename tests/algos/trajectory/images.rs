@@ -9,9 +9,9 @@ use podracer::algos::{
     pqn_atari_envpool, pqn_atari_envpool_lstm, qdagger_dqn_atari, rainbow_atari, sac_atari,
 };
 use podracer::envs::ObsKind;
-use podracer::rl::frames::SampledBatch;
-use podracer::rl::prioritized::PrioritizedBatch;
-use podracer::rl::spaces::Sizes;
+use podracer::rl::buffers::frames::SampledBatch;
+use podracer::rl::buffers::prioritized::PrioritizedBatch;
+use podracer::rl::environments::spaces::Sizes;
 use podracer::rl::{Algorithm, gather_minibatch};
 use podracer::trace::op::Precision;
 use podracer::trace::ops::{concatenate, constant, default_matmul_precision};

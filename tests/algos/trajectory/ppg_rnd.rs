@@ -4,7 +4,7 @@
 use podracer::algos::{ppg, ppo_rnd_envpool};
 use podracer::envs::ObsKind;
 use podracer::nn::Dense;
-use podracer::rl::spaces::Sizes;
+use podracer::rl::environments::spaces::Sizes;
 use podracer::rl::{Algorithm, ImageNetwork, gather_minibatch, merge_time_and_env};
 use podracer::tree::Tree;
 use podracer::{Array, DType, Tensor, jit};

@@ -3,8 +3,8 @@
 
 use podracer::algos::{c51, dqn, pqn};
 use podracer::envs::ObsKind;
-use podracer::rl::replay::Transition;
-use podracer::rl::spaces::Sizes;
+use podracer::rl::buffers::replay::Transition;
+use podracer::rl::environments::spaces::Sizes;
 use podracer::rl::{Algorithm, gather_minibatch};
 use podracer::{Array, Key, Tensor, jit};
 

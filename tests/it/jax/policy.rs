@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use podracer::rl::eval_command::report;
-use podracer::rl::evaluation::Evaluation;
+use podracer::rl::commands::eval::report;
+use podracer::rl::policy::evaluation::Evaluation;
 use podracer::rl::program_policy;
 use podracer::{Array, Program, Tensor, jit, vmap};
 use safetensors::SafeTensors;

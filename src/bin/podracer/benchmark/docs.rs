@@ -190,7 +190,7 @@ impl Row {
         let same = |run: &RunRecord| {
             let differs = |name: &String, value: &Value| {
                 name != "seed"
-                    && podracer::rl::saved::affects_training(name)
+                    && podracer::rl::checkpoint::saved::affects_training(name)
                     && newest.settings.get(name).is_some_and(|own| own != value)
             };
             !run.settings.iter().any(|(name, value)| differs(name, value))

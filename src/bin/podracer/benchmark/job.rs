@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use podracer::algos::registry;
 use podracer::envs;
 use podracer::error::{Error, Result};
-use podracer::rl::saved::affects_training;
+use podracer::rl::checkpoint::saved::affects_training;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};

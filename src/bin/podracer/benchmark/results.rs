@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use podracer::error::{Error, Result};
-use podracer::rl::saved::affects_training;
+use podracer::rl::checkpoint::saved::affects_training;
 use podracer::rl::{open_locked, read_regular};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use podracer::error::{Error, Result};
 use podracer::output::child::{Tail, read_line};
-use podracer::rl::run::RETURN_WINDOW;
-use podracer::rl::saved::{CHECKPOINT, SavedMetadata};
-use podracer::rl::tensorboard::{Value, read_events};
+use podracer::rl::checkpoint::saved::{CHECKPOINT, SavedMetadata};
+use podracer::rl::logging::tensorboard::{Value, read_events};
+use podracer::rl::returns::RETURN_WINDOW;
 use podracer::rl::{Summary, interrupt, read_regular};
 
 use super::job::{Job, RunSettings};

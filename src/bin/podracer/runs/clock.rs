@@ -1,7 +1,7 @@
 //! Hours of training by timestep, from the times of log entries.
 
-use podracer::rl::run::MAX_STEPS;
-use podracer::rl::tensorboard::{Event, Value};
+use podracer::rl::logging::tensorboard::{Event, Value};
+use podracer::rl::returns::MAX_STEPS;
 
 /// Longest run that is drawn, in hours: a century.
 const MAX_HOURS: f64 = 876_600.0;

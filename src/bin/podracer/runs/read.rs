@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use podracer::algos::registry;
 use podracer::error::{Error, Result};
-use podracer::rl::run::{MAX_STEPS, RETURN_WINDOW};
-use podracer::rl::saved::affects_training;
-use podracer::rl::tensorboard::{Event, Value, read_events};
+use podracer::rl::checkpoint::saved::affects_training;
+use podracer::rl::logging::tensorboard::{Event, Value, read_events};
+use podracer::rl::returns::{MAX_STEPS, RETURN_WINDOW};
 
 use super::clock::Clock;
 use super::{Run, Sample, csv};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use podracer::rl::ranges::{Range, range_of};
+use podracer::rl::settings::ranges::{Range, range_of};
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use tpe::TpeOptimizer;

@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 use super::library::{Handle, Library, Primitive, Tensor, role};
 use super::plan::{Parallel, Shared, Task, Value};
 use super::{Plans, library};
-use crate::lower::custom_calls::{Call, Kernel, KernelError};
+use crate::lower::custom_calls::call::Call;
+use crate::lower::custom_calls::{Kernel, KernelError};
 use crate::trace::op::DotDims;
 use crate::trace::types::{DType, TensorType};
 

@@ -12,8 +12,8 @@ use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches, Parser};
 
 use crate::error::{Error, Result};
 use crate::output;
-use crate::rl::ranges::{OutOfRange, is_switch, ranged};
-use crate::rl::training::help;
+use crate::rl::settings::help;
+use crate::rl::settings::ranges::{OutOfRange, is_switch, ranged};
 
 /// Parses a truth value: the words that Python's `strtobool` accepts, in upper or lower case.
 fn truth(word: &str) -> Option<bool> {

@@ -1,4 +1,4 @@
-//! A training run: its name, folder, event file, episodes and result.
+//! A training run: its name, folder, event file, episodes and result; the trainer, which runs it.
 
 use std::fmt;
 use std::fs;
@@ -12,13 +12,20 @@ use serde_json::Value;
 
 use crate::array::Array;
 use crate::error::{Error, Result};
+use crate::rl::checkpoint::saved::RunState;
 use crate::rl::files;
-use crate::rl::saved::RunState;
-use crate::rl::tensorboard::{EventWriter, unix_seconds};
-use crate::rl::training::lock::{RunLock, remove_unfinished};
-use crate::rl::training::returns::Returns;
-pub use crate::rl::training::returns::{MAX_STEPS, RETURN_WINDOW};
+use crate::rl::logging::tensorboard::{EventWriter, unix_seconds};
+use crate::rl::returns::Returns;
+use crate::rl::run::lock::{RunLock, remove_unfinished};
+use crate::rl::summary::Summary;
 use crate::tree::{self, Tree};
+
+pub mod episodes;
+pub(in crate::rl) mod lock;
+pub mod pools;
+pub mod progress;
+mod screen;
+pub mod trainer;
 
 /// Reads the values of a tree of scalars `f32[]`, such as the losses of a program.
 ///
@@ -243,90 +250,6 @@ fn create_dir(root: &Path, exp_name: &str, env_id: &str, seed: u64) -> Result<(S
         }
     }
     unreachable!("some second is free")
-}
-
-/// Result of a run: `--json` prints it as the last line.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
-    /// Name of the experiment.
-    pub exp_name: String,
-    /// Id of the environment.
-    pub env_id: String,
-    /// Seed.
-    pub seed: u64,
-    /// `jit` or `eager`.
-    pub mode: String,
-    /// Platform, as in `cpu`.
-    pub platform: String,
-    /// Number of devices used.
-    pub num_devices: usize,
-    /// Steps taken, over all environments.
-    pub global_step: u64,
-    /// Seconds from the start to the end of training, without the evaluation of the saved model.
-    pub wall_s: f64,
-    /// Seconds of these spent on compilation.
-    pub compile_s: f64,
-    /// Steps per second from start to end.
-    pub sps: f64,
-    /// Number of episodes that ended.
-    pub episodes: u64,
-    /// Mean return of the last [`RETURN_WINDOW`] episodes; null if none ended.
-    pub avg_episodic_return: Option<f64>,
-    /// Folder of the event file and the saved models.
-    pub run_dir: String,
-    /// Path of the saved model.
-    #[serde(default)]
-    pub model_path: Option<String>,
-    /// Mean return of the evaluation episodes of the saved model.
-    #[serde(default)]
-    pub eval_episodic_return: Option<f64>,
-    /// True if a signal ended the run before its last iteration.
-    #[serde(default)]
-    pub interrupted: bool,
-    /// Additional lines of the algorithm for people, each with a line end.
-    #[serde(skip)]
-    pub details: String,
-    /// Rank of this process; only the result of the first process is printed.
-    #[serde(skip)]
-    pub rank: usize,
-}
-
-impl Summary {
-    /// Returns a short description of the result for people.
-    pub fn in_words(&self) -> String {
-        let returns = match self.avg_episodic_return {
-            Some(mean) => format!("mean return of the last {RETURN_WINDOW}: {mean:.1}"),
-            None => "none of them ended".to_string(),
-        };
-        let model = match (&self.model_path, self.eval_episodic_return) {
-            (Some(path), Some(mean)) => format!("\nmodel: {path}, mean return {mean:.1}"),
-            (Some(path), None) => format!("\nmodel: {path}"),
-            (None, _) => String::new(),
-        };
-        format!(
-            "{}{} on {}, seed {}, {} on {}: {} steps in {:.1} s ({:.0} steps/s; {:.1} s \
-             compiling)\n{} episodes, {returns}\n{}{model}",
-            self.details,
-            self.exp_name,
-            self.env_id,
-            self.seed,
-            self.mode,
-            self.platform,
-            self.global_step,
-            self.wall_s,
-            self.sps,
-            self.compile_s,
-            self.episodes,
-            self.run_dir
-        )
-    }
-}
-
-impl fmt::Display for Summary {
-    /// One line of JSON.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
-    }
 }
 
 /// Returns the markdown table of a run's settings, in the order of the fields, with Python's words

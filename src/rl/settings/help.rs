@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Arg, Command};
 
-use crate::rl::ranges::{Range, is_numeric, is_switch, range_of};
-use crate::rl::training::shared_flags::{self, EXPERIMENT, RUN};
+use crate::rl::settings::ranges::{Range, is_numeric, is_switch, range_of};
+use crate::rl::settings::shared_flags;
+use crate::rl::settings::shared_flags::{EXPERIMENT, RUN};
 
 /// Heading of the flags of one algorithm.
 const ALGORITHM: &str = "Algorithm";

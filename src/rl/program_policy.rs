@@ -7,9 +7,9 @@ use crate::array::Array;
 use crate::envs::{AtariOptions, EnvPool, EnvSpec, PoolOptions, Space, is_python};
 use crate::error::{Error, Result};
 use crate::random::Key;
-use crate::rl::training::evaluation::Evaluation;
-use crate::rl::training::policy::{Policy, PolicyResults};
-use crate::rl::training::pools;
+use crate::rl::policy::evaluation::Evaluation;
+use crate::rl::policy::{Policy, PolicyResults};
+use crate::rl::run::pools;
 use crate::trace::{DType, LoadedProgram, Program, Tensor, TensorType};
 use crate::{Mode, vmap};
 

@@ -10,7 +10,7 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, P
 
 use crate::lower::compile_log;
 use crate::output;
-use crate::rl::training::screen::Screen;
+use crate::rl::run::screen::Screen;
 
 /// Minimum time between two redraws of a bar.
 const BAR_INTERVAL: Duration = Duration::from_millis(100);

@@ -13,9 +13,15 @@ use serde_json::{Map, Value, json};
 
 use crate::array::Array;
 use crate::error::Result;
+use crate::rl::algorithm;
+use crate::rl::algorithm::Algorithm;
+use crate::rl::checkpoint::saved::{CHECKPOINT, SavedMetadata};
 use crate::rl::checkpoint::{self, Checkpoint};
-use crate::rl::saved::{CHECKPOINT, SavedMetadata};
-use crate::rl::{Algorithm, EpisodeRecord, Evaluation, RunOptions, Summary, Trainer, algorithm};
+use crate::rl::policy::evaluation::Evaluation;
+use crate::rl::run::episodes::EpisodeRecord;
+use crate::rl::run::trainer::Trainer;
+use crate::rl::settings::options::RunOptions;
+use crate::rl::summary::Summary;
 use crate::trace::TensorType;
 
 #[derive(Debug, Parser, Serialize)]
@@ -374,7 +380,8 @@ fn links_in_a_run_lead_nowhere() {
     sandbox.reset();
     fs::remove_file(events).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(events).status().unwrap().success());
-    let opened = crate::rl::tensorboard::EventWriter::reopen(events.clone(), 10).unwrap_err();
+    let opened =
+        crate::rl::logging::tensorboard::EventWriter::reopen(events.clone(), 10).unwrap_err();
     assert!(opened.to_string().contains("it is not a regular file"), "{opened}");
     // The files written next are links already: the checkpoint, its copy, and their temporary
     // files.

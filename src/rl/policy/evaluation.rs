@@ -8,8 +8,9 @@ use crate::error::{Error, Result};
 use crate::random::Key;
 use crate::trace::DType;
 
-use crate::rl::video::Recorder;
-use crate::rl::{interrupt, training_video};
+use crate::rl::interrupt;
+use crate::rl::logging::training_video;
+use crate::rl::logging::video::Recorder;
 
 /// Evaluation over a number of episodes, with its results.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::jit::Mode;
 use crate::output;
-use crate::rl::training::env_options::EnvOptions;
+use crate::rl::settings::env_options::EnvOptions;
 use crate::runtime::RuntimeOptions;
 use crate::trace::DType;
 

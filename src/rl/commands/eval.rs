@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser};
 
 use crate::error::{Error, Result};
-use crate::rl::evaluation::Evaluation;
-use crate::rl::saved::{CHECKPOINT, SavedMetadata};
+use crate::rl::checkpoint::saved::{CHECKPOINT, SavedMetadata};
+use crate::rl::policy::evaluation::Evaluation;
 
 /// Flags of `eval`.
 #[derive(Debug, Clone, Args)]

@@ -15,19 +15,22 @@ use crate::distributed::process_prefix;
 use crate::envs::{self, ObsKind};
 use crate::error::{Error, Result};
 use crate::output;
-use crate::rl::checkpoint::{self, Checkpoint};
-use crate::rl::eval_command::EvalCommand;
-use crate::rl::evaluation::Evaluation;
-use crate::rl::export_command::ExportCommand;
-use crate::rl::files;
-use crate::rl::options::{ENV_TIMEOUT, RunOptions};
-use crate::rl::policy::Policy;
-use crate::rl::saved::{
+use crate::rl::buffers::memory;
+use crate::rl::checkpoint::saved::{
     CHECKPOINT, MODEL, SavedMetadata, checkpoint_in, ensure_same_settings, settings,
 };
-use crate::rl::training::env_options::EnvOptions;
-use crate::rl::training::trust::EnvSettings;
-use crate::rl::{EnvSupport, Summary, flags, memory, ranges};
+use crate::rl::checkpoint::{self, Checkpoint};
+use crate::rl::commands::eval::EvalCommand;
+use crate::rl::commands::export::ExportCommand;
+use crate::rl::environments::support::EnvSupport;
+use crate::rl::files;
+use crate::rl::policy::Policy;
+use crate::rl::policy::evaluation::Evaluation;
+use crate::rl::settings::env_options::EnvOptions;
+use crate::rl::settings::options::{ENV_TIMEOUT, RunOptions};
+use crate::rl::settings::trust::EnvSettings;
+use crate::rl::settings::{flags, ranges};
+use crate::rl::summary::Summary;
 use crate::runtime::RuntimeOptions;
 
 /// An algorithm, represented by its settings: each algorithm's `Args` implements it.
@@ -40,7 +43,7 @@ pub trait Algorithm: Parser + Serialize {
     /// images.
     const VECTOR_DEFAULTS: &'static [&'static str] = &[];
 
-    /// Environments that the algorithm supports. [`pools::images`](crate::rl::pools::images) refuses
+    /// Environments that the algorithm supports. [`pools::images`](crate::rl::run::pools::images) refuses
     /// others.
     const ENVS: EnvSupport = EnvSupport::ALL;
 

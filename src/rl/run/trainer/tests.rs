@@ -8,9 +8,10 @@ use serde::Serialize;
 
 use super::*;
 use crate::algos::registry;
+use crate::rl::algorithm;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::tensorboard::{Event, Value, read_events};
-use crate::rl::{Summary, algorithm};
+use crate::rl::logging::tensorboard::{Event, Value, read_events};
+use crate::rl::summary::Summary;
 
 /// Counts to the end of the run
 #[derive(Debug, Parser, Serialize)]

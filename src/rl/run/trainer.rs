@@ -12,18 +12,23 @@ use crate::jit::{Jit, Mode, jit};
 use crate::output;
 use crate::pmap::{Pmap, pmap_with_mode};
 use crate::rl::algorithm::{self, Algorithm};
-use crate::rl::evaluation::Evaluation;
+use crate::rl::checkpoint::saved;
+use crate::rl::checkpoint::saved::{CHECKPOINT, Envs, MODEL, SavedMetadata, checkpoint_in};
 use crate::rl::files;
-use crate::rl::hub;
 use crate::rl::logging::ffmpeg;
-use crate::rl::progress::Above;
-use crate::rl::saved::{self, CHECKPOINT, Envs, MODEL, SavedMetadata, checkpoint_in};
-use crate::rl::tensorboard::continues;
-use crate::rl::track::Tracker;
-use crate::rl::training_video::{self, TrainingVideos};
-use crate::rl::{
-    EpisodeRecord, OnWriteError, Progress, Run, RunOptions, Summary, checkpoint, interrupt,
-};
+use crate::rl::logging::hub;
+use crate::rl::logging::tensorboard::continues;
+use crate::rl::logging::track::Tracker;
+use crate::rl::logging::training_video;
+use crate::rl::logging::training_video::TrainingVideos;
+use crate::rl::policy::evaluation::Evaluation;
+use crate::rl::run::Run;
+use crate::rl::run::episodes::EpisodeRecord;
+use crate::rl::run::progress::Above;
+use crate::rl::run::progress::Progress;
+use crate::rl::settings::options::{OnWriteError, RunOptions};
+use crate::rl::summary::Summary;
+use crate::rl::{checkpoint, interrupt};
 use crate::runtime::Runtime;
 use crate::timeline::{self, Timeline};
 use crate::trace::{Axis, Tensor};
@@ -40,7 +45,10 @@ const INTERRUPTED: i32 = 255;
 /// ```
 /// use clap::Parser;
 /// use podracer::rl::checkpoint::Checkpoint;
-/// use podracer::rl::{Evaluation, RunOptions, Summary, Trainer};
+/// use podracer::rl::policy::evaluation::Evaluation;
+/// use podracer::rl::run::trainer::Trainer;
+/// use podracer::rl::settings::options::RunOptions;
+/// use podracer::rl::summary::Summary;
 /// use podracer::{Array, Result, Tensor, Tree, algorithm};
 ///
 /// /// Halves a number until the timesteps are used up

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, ValueEnum};
 
 use crate::error::{Error, Result};
+use crate::rl::checkpoint::saved::SavedMetadata;
+use crate::rl::commands::eval::saved_model;
 use crate::rl::policy::Policy;
-use crate::rl::saved::SavedMetadata;
-use crate::rl::training::eval_command::saved_model;
 
 /// Format of an exported policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::envs::{self, is_gymnasium, is_pettingzoo};
 use crate::error::{Error, Result};
 use crate::rl::files::shown;
-use crate::rl::options::RunOptions;
-use crate::rl::training::env_options::EnvOptions;
+use crate::rl::settings::env_options::EnvOptions;
+use crate::rl::settings::options::RunOptions;
 
 /// Flag that permits it.
 pub(in crate::rl) const FLAG: &str = "--trust-remote-code";

@@ -24,6 +24,8 @@ use crate::trace::Literal;
 use crate::trace::types::{DType, TensorType};
 use crate::tree::{self, Tree};
 
+pub mod saved;
+
 /// Key of the metadata in the file's header.
 const METADATA: &str = "podracer";
 /// Key of the names of arrays whose bytes are integers of 4 bits, for which the format has no

@@ -3,11 +3,9 @@
 use crate::Tensor;
 use crate::envs::{ActionKind, EnvSpec, ObsKind, Space, is_gymnasium};
 use crate::error::{Error, Result};
-use crate::rl::training::bounds::bounds_of;
-use crate::rl::training::support::{EnvSupport, num_players};
+use crate::rl::environments::bounds::{Bounds, bounds_of};
+use crate::rl::environments::support::{EnvSupport, num_players};
 use crate::trace::{DType, Shape};
-
-pub use crate::rl::training::bounds::Bounds;
 
 /// Returns the number of elements of an observation; for vectors of `f32` or `f64`.
 ///

@@ -103,7 +103,7 @@ mod tests {
     use clap::Args;
 
     use super::*;
-    use crate::rl::RunOptions;
+    use crate::rl::settings::options::RunOptions;
 
     /// A flag without a description would be shown among those of the algorithm, and a resumed run would
     /// refuse another value.

@@ -13,8 +13,8 @@ use crate::lower::artifact::{LeafPath, Step};
 use crate::lower::onnx::{SYMBOLIC_BATCH, onnx};
 use crate::lower::stablehlo::{LowerOptions, Platform, stablehlo};
 use crate::random::Key;
-use crate::rl::evaluation::{Evaluation, PolicyOutput};
-use crate::rl::training::bounds::{Bounds, bounds_of};
+use crate::rl::environments::bounds::{Bounds, bounds_of};
+use crate::rl::policy::evaluation::{Evaluation, PolicyOutput};
 use crate::trace::graph::simplify;
 use crate::trace::literal::Literal;
 use crate::trace::ops::{concatenate, constant, where_, zeros_like};
@@ -22,6 +22,8 @@ use crate::trace::program::Program;
 use crate::trace::tensor::{catch, trace_call};
 use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::{self, Path, Tree};
+
+pub mod evaluation;
 
 /// Name of the input with the observations `[B, ..]`.
 const OBSERVATION: &str = "observation";
@@ -33,7 +35,7 @@ const STATE: &str = "state";
 ///
 /// ```
 /// use podracer::envs::{EnvPool, PoolOptions};
-/// use podracer::rl::{Policy, PolicyResults};
+/// use podracer::rl::policy::{Policy, PolicyResults};
 /// use podracer::{Array, DType, Tensor};
 ///
 /// let pool = EnvPool::make("CartPole-v1", PoolOptions::default())?;

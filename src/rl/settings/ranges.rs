@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::envs::{self, MAX_THREADS};
 use crate::error::{Error, Result};
-use crate::rl::training::returns::MAX_STEPS;
+use crate::rl::returns::MAX_STEPS;
 
 /// Range of the numbers that a flag accepts; both limits are included.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -9,9 +9,12 @@ use crate::envs::{
 use crate::error::Result;
 use crate::trace::DType;
 
-use crate::rl::spaces::{self, Bounds, Masked, Sizes};
-use crate::rl::training::support::is_flattened;
-use crate::rl::{ActionSupport, Algorithm, EnvSupport};
+use crate::rl::algorithm::Algorithm;
+use crate::rl::environments::bounds::Bounds;
+use crate::rl::environments::spaces;
+use crate::rl::environments::spaces::{Masked, Sizes};
+use crate::rl::environments::support::is_flattened;
+use crate::rl::environments::support::{ActionSupport, EnvSupport};
 
 fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
     let num_threads = args.options().num_threads;

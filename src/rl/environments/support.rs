@@ -1,7 +1,7 @@
 //! Environments that an algorithm supports.
 
 use crate::envs::{self, EnvSpec, ObsKind, Space, is_python, traced};
-use crate::rl::training::bounds::bounds_of;
+use crate::rl::environments::bounds::bounds_of;
 
 /// Environments that an algorithm supports: kinds of observations and actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
