@@ -302,6 +302,8 @@ mod documents {
     #[cfg(feature = "rl")]
     #[doc = include_str!("../docs/custom-algorithm.md")]
     struct CustomAlgorithm;
+    #[doc = include_str!("../docs/rustc-errors.md")]
+    struct RustcErrors;
     #[doc = include_str!("../docs/faq.md")]
     struct Faq;
 }

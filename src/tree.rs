@@ -128,7 +128,9 @@ impl fmt::Display for Path<'_> {
     message = "`{Self}` is not a tree of `{T}`",
     note = "add #[derive(Tree)] to the struct, and give it the leaf type as its parameter",
     note = "a Tensor exists inside a traced function, an Array outside: pass Arrays to a compiled \
-            function, as in `jit(grad(f)).call(array)`"
+            function, as in `jit(grad(f)).call(array)`",
+    note = "a Rust number that a traced function uses is captured, and constant; one that changes \
+            between calls is an Array"
 )]
 pub trait Tree<T: Leaf>: Sized {
     /// The same tree with other leaves.

@@ -36,6 +36,10 @@ use crate::tree::{self, Tree};
 /// assert!((with_adam.item::<f32>()? - 3.0).abs() < 1.0);
 /// # Ok::<(), podracer::Error>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a gradient transformation of `{P}`",
+    note = "`chain` takes a tuple of transformations: `chain((clip_by_global_norm(0.5), adam(1e-3)))`"
+)]
 pub trait GradientTransformation<P: Tree<Tensor>> {
     /// State, such as the moments of Adam; `()` if there is none.
     type State: Tree<Tensor>;

@@ -58,7 +58,8 @@ pub(crate) fn axis_of(op: &str, axis: isize, rank: usize) -> usize {
 /// The axes that a function runs over: one, several, or all.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not name axes",
-    note = "axes are one number (`x.sum(0)`), an array (`x.sum([0, -1])`) or all (`x.sum(..)`)"
+    note = "axes are one number (`x.sum(0)`), an array (`x.sum([0, -1])`) or all (`x.sum(..)`)",
+    note = "the numbers are isize, and negative ones count from the end: convert a usize with `as isize`"
 )]
 pub trait AxisList {
     /// The axes as positions in a tensor of rank `rank`.

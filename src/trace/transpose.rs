@@ -477,6 +477,12 @@ pub fn vjp<A: Tree<Tensor>, B: Tree<Tensor>>(
 /// assert_eq!((losses.value.item::<f32>()?, slope.item::<f32>()?), (4.0, 5.0));
 /// # Ok::<(), podracer::Error>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the result of a loss function",
+    label = "neither a Tensor nor a pair of a Tensor and a tree",
+    note = "a loss function returns a scalar Tensor, or `(loss, aux)`, where `aux` is a tree of Tensors: \
+            `(loss, (a, b))` for several"
+)]
 pub trait Loss: Tree<Tensor> {
     /// The scalar that is differentiated.
     fn loss(&self) -> Tensor;
