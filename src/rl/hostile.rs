@@ -436,8 +436,8 @@ fn a_return_that_is_not_finite_is_no_damage() {
     let sandbox = Sandbox::new();
     let path = sandbox.run.join(CHECKPOINT);
     let mut metadata: Map<String, Value> = checkpoint::load_metadata(&path).unwrap();
-    metadata["place"]["returns"][0] = json!(f64::NAN);
-    assert!(metadata["place"]["returns"][0].is_null());
+    metadata["run_state"]["returns"][0] = json!(f64::NAN);
+    assert!(metadata["run_state"]["returns"][0].is_null());
     write_metadata(&path, &Value::Object(metadata));
     sandbox.resumed("a return of NaN").unwrap();
     let _ = algorithm::check(&Args::from_flags([]).unwrap());

@@ -206,30 +206,42 @@ fn sebulba_bootstraps_where_episodes_are_truncated() {
     matters_where_truncated::<cleanba_impala::Args>("Vector", &ppo);
 }
 
-/// Traced environments are not registered: Pendulum is truncated after 200 steps, and 16 steps of
-/// CartPole never are.
+/// As [`matters_where_truncated`], in an environment whose episodes are truncated after 200 steps: runs
+/// of so many timesteps are too short for that, or long enough.
+fn matters_from_the_limit<A: Algorithm>(env_id: &str, small: &[&str], short: u64, long: u64) {
+    let after = |timesteps: u64| {
+        let total = format!("--total-timesteps={timesteps}");
+        difference::<A>(&[small, &[&total]].concat(), env_id)
+    };
+    let (short, long) = (after(short), after(long));
+    assert!(short < 1e-6, "{}: where nothing is truncated: {short}", A::NAME);
+    assert!(long > 1e-5, "{}: the flag changes nothing: {long}", A::NAME);
+}
+
+/// Traced environments are not registered. The runs of two lengths have one program.
 #[test]
 fn algorithms_in_one_program_bootstrap_where_episodes_are_truncated() {
-    let small = ["--num-envs=2", "--num-minibatches=2", "--update-epochs=1"];
-    let truncated = [&small[..], &["--total-timesteps=512", "--num-steps=256"]].concat();
-    assert!(difference::<ppo_anakin::Args>(&truncated, "Pendulum-v1") > 1e-5);
-    assert!(difference::<ppo_anakin_gru::Args>(&truncated, "Pendulum-v1") > 1e-5);
-    assert!(difference::<dpo_anakin::Args>(&truncated, "Pendulum-v1") > 1e-5);
-    let short = [&small[..], &["--total-timesteps=32", "--num-steps=16"]].concat();
-    assert!(difference::<ppo_anakin::Args>(&short, "CartPole-v1") < 1e-6);
-    assert!(difference::<ppo_anakin_gru::Args>(&short, "CartPole-v1") < 1e-6);
-    assert!(difference::<dpo_anakin::Args>(&short, "CartPole-v1") < 1e-6);
-    // MountainCar is truncated after 200 steps, in the second half of these.
-    let dqn = [
-        "--total-timesteps=500",
+    let ppo = [
         "--num-envs=2",
-        "--learning-starts=400",
+        "--num-steps=128",
+        "--num-minibatches=2",
+        "--update-epochs=1",
+        "--updates-per-call=1",
+        "--no-anneal-lr",
+    ];
+    matters_from_the_limit::<ppo_anakin::Args>("Pendulum-v1", &ppo, 256, 512);
+    matters_from_the_limit::<ppo_anakin_gru::Args>("Pendulum-v1", &ppo, 256, 512);
+    matters_from_the_limit::<dpo_anakin::Args>("Pendulum-v1", &ppo, 256, 512);
+    let dqn = [
+        "--num-envs=2",
+        "--learning-starts=300",
         "--target-network-frequency=100",
         "--buffer-size=500",
         "--learning-rate=0.01",
+        "--updates-per-call=1",
+        "--end-e=1",
     ];
-    assert!(difference::<dqn_anakin::Args>(&dqn, "MountainCar-v0") > 1e-5);
-    assert!(difference::<dqn_anakin::Args>(&dqn, "CartPole-v1") < 1e-6);
+    matters_from_the_limit::<dqn_anakin::Args>("MountainCar-v0", &dqn, 380, 500);
 }
 
 fn clocks(autoreset: Autoreset) -> EnvPool {

@@ -46,8 +46,8 @@ pub struct SavedMetadata {
     pub algorithm: String,
     /// All settings.
     pub settings: Map<String, Value>,
-    /// Progress of the run; `None` for a model.
-    #[serde(default, rename = "place")]
+    /// Progress of the run, which older files call `place`; `None` for a model.
+    #[serde(default, alias = "place")]
     pub run_state: Option<RunState>,
     /// True if the user permits the Python code that the settings name; no file sets it.
     #[serde(skip)]
@@ -70,8 +70,8 @@ pub struct RunState {
     pub events: String,
     /// Number of its bytes that were written.
     pub events_length: u64,
-    /// Additional host state of the training loop.
-    #[serde(default, rename = "notes")]
+    /// Additional host state of the training loop, which older files call `notes`.
+    #[serde(default, alias = "notes")]
     pub extra_state: Value,
 }
 
@@ -494,7 +494,25 @@ where
 mod tests {
     use std::time::{Duration, Instant};
 
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn older_names_of_the_progress_are_read() {
+        let state = json!({
+            "global_step": 7, "wall_s": 1.5, "returns": [], "episodes": 0,
+            "events": "events.out.tfevents.1", "events_length": 3, "notes": [1],
+        });
+        let older = json!({
+            "format": FORMAT, "version": "0.1.0", "algorithm": "ppo", "settings": {}, "place": state,
+        });
+        let read: SavedMetadata = serde_json::from_value(older).unwrap();
+        assert_eq!(read.run_state.as_ref().unwrap().extra_state, json!([1]));
+        let written = serde_json::to_value(&read).unwrap();
+        assert_eq!(written["run_state"]["extra_state"], json!([1]));
+        assert_eq!(serde_json::from_value::<SavedMetadata>(written).unwrap(), read);
+    }
 
     /// As many environments as arrays: a search for each among all of them would take minutes.
     #[test]
