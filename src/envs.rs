@@ -1,15 +1,12 @@
 //! Environments, and the pool that steps many of them together.
 //!
-//! The modules, from the bottom up: specifications of environments (`spec`), whose spaces are those
-//! of [`spaces`](crate::spaces), the trait that an environment implements (`env`), wrappers around
-//! one environment (`wrappers`), and the pool: batch memory (`buffer`), seeds and generators
-//! (`seeds`), episodes and resets of one environment (`slot`), checks of actions (`actions`),
-//! processes that step environments (`backend`), threads (`workers`, `cores`), episode statistics
-//! (`stats`), failed steps (`failures`), videos (`camera`), the pool's public interface (`pool`), and its
-//! interface for compiled code (`xla`). The families of environments are built on the pool (`atari`,
-//! `classic`, `gymnasium`, `jax`, `minatar`, `mujoco`, `own`, `toy_text`), each with its list of ids
-//! (`entry`); `registry` finds all of them by id. `traced` has some environments as functions of
-//! tensors.
+//! The modules, from the bottom up: the trait that an environment implements (`env`), with its
+//! specification, whose spaces are those of [`spaces`](crate::spaces), and its seeds; wrappers around one
+//! environment ([`wrappers`]); the pool (`pool`): batch memory, episodes and resets of one environment, checks
+//! of actions, processes and threads that step environments, episode statistics, failed steps, videos; and
+//! its interface for compiled code (`xla`). The families of environments are built on the pool (`atari`,
+//! `classic`, `gymnasium`, `jax`, `minatar`, `mujoco`, `own`, `toy_text`), each with its list of ids;
+//! `registry` finds all of them by id. [`traced`] has some environments as functions of tensors.
 //!
 //! ```
 //! use podracer::envs::{EnvPool, PoolOptions, list_envs};
@@ -97,44 +94,25 @@
 //! # Ok::<(), podracer::error::Error>(())
 //! ```
 
-mod actions;
 mod atari;
-mod autoreset;
-mod backend;
-mod buffer;
-mod camera;
 pub mod classic;
-mod cores;
-mod entry;
 mod env;
-mod failures;
 mod gymnasium;
 mod jax;
-mod late;
 pub mod minatar;
 pub mod mujoco;
 pub mod own;
-mod parallel;
 mod pool;
 mod registry;
-mod seeds;
-mod slot;
-mod spec;
-mod stats;
-mod thread_count;
 pub mod toy_text;
 pub mod traced;
-mod workers;
 pub mod wrappers;
 mod xla;
 
-pub use actions::Actions;
 pub use atari::{AtariOptions, AtariStart, make_atari};
-pub use autoreset::Autoreset;
-pub use buffer::{ALIGNMENT, Batch, Field, SharedBytes};
-pub use camera::Camera;
+pub use env::seeds::{EnvRng, EnvSeed, seeds};
+pub use env::spec::EnvSpec;
 pub use env::{Action, Env, Frame, ObsMut, StepOutcome};
-pub use failures::{Failure, OnError};
 #[cfg(feature = "rl")]
 pub(crate) use gymnasium::default_python;
 #[cfg(feature = "rl")]
@@ -145,13 +123,16 @@ pub use gymnasium::{
 #[cfg(feature = "rl")]
 pub(crate) use jax::jax_folder;
 pub use mujoco::MujocoOptions;
+pub use pool::actions::Actions;
+pub use pool::autoreset::Autoreset;
+pub use pool::buffer::{ALIGNMENT, Batch, Field, SharedBytes};
+pub use pool::camera::Camera;
+pub use pool::failures::{Failure, OnError};
+pub use pool::stats::Episode;
 pub use pool::{EnvPool, PoolOptions};
 #[cfg(feature = "rl")]
 pub(crate) use pool::{MAX_ENVS, MAX_THREADS};
 pub use registry::{is_registered, list_envs, make, num_agents, num_players, register, spec};
-pub use seeds::{EnvRng, EnvSeed, seeds};
-pub use spec::EnvSpec;
-pub use stats::Episode;
 pub use xla::{EnvStep, Handle, XlaPool};
 
 pub use crate::spaces::{ActionKind, Bound, ObsKind, Space};

@@ -33,11 +33,10 @@ mod start_memory;
 
 pub use options::{AtariOptions, AtariStart};
 
-use crate::error::{Error, Result};
-
-use super::entry::{Entry, nearest};
 use super::env::Env;
 use super::pool::{EnvPool, PoolOptions};
+use crate::envs::env::entry::{Entry, nearest};
+use crate::error::{Error, Result};
 use games::GAMES;
 
 /// Ids of this family.

@@ -17,7 +17,7 @@ pub use mountain_car::MountainCar;
 pub use mountain_car_continuous::MountainCarContinuous;
 pub use pendulum::Pendulum;
 
-use super::entry::Entry;
+use crate::envs::env::entry::Entry;
 
 /// Ids of this family.
 pub(super) const ENVS: &[Entry] = &[

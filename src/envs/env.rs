@@ -3,10 +3,13 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
 use crate::error::{Error, Result};
 
-use super::seeds::EnvRng;
-use super::spec::EnvSpec;
+pub(in crate::envs) mod entry;
+pub(in crate::envs) mod seeds;
+pub(in crate::envs) mod spec;
 
 /// One environment: physics without threads, buffers, time limits, resets or statistics, which the
 /// pool provides.

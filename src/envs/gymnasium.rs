@@ -21,13 +21,12 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::error::{Error, Result};
-
-use super::autoreset::Autoreset;
 use super::env::Env;
-use super::parallel::check_agents;
 use super::pool::{self, EnvPool, PoolOptions};
-use super::spec::EnvSpec;
+use crate::envs::env::spec::EnvSpec;
+use crate::envs::pool::autoreset::Autoreset;
+use crate::envs::pool::multi_agent::check_agents;
+use crate::error::{Error, Result};
 #[cfg(feature = "rl")]
 pub(crate) use process_pool::default_python;
 use process_pool::{Placement, ProcessPool, Settings};

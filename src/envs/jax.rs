@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::gymnasium::Described;
-use super::spec::EnvSpec;
+use crate::envs::env::spec::EnvSpec;
 use crate::error::{Error, Result};
 use crate::random::Key;
 use crate::spaces::Space;

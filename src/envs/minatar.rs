@@ -24,11 +24,10 @@ pub use game::{Game, MinAtar, MinAtarOptions, Move};
 pub use seaquest::Seaquest;
 pub use space_invaders::SpaceInvaders;
 
-use crate::error::{Error, Result};
-
-use super::entry::Entry;
 use super::env::Env;
 use super::pool::{EnvPool, PoolOptions};
+use crate::envs::env::entry::Entry;
+use crate::error::{Error, Result};
 use game::ActionSet;
 pub(super) use game::MOVES;
 

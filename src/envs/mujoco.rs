@@ -24,15 +24,14 @@ mod walker2d;
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::trace::types::DType;
-
-use super::entry::Entry;
 use super::env::{Action, Env, Frame, ObsMut, StepOutcome};
 use super::pool::{EnvPool, PoolOptions};
-use super::seeds::EnvRng;
-use super::spec::EnvSpec;
+use crate::envs::env::entry::Entry;
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
+use crate::error::{Error, Result};
 use crate::spaces::{Bound, Space};
+use crate::trace::types::DType;
 use draw::{Camera, Shape, Solid, draw};
 use library::{Model, Simulation};
 use task::{Bodies, Carried, Step, Task};

@@ -20,7 +20,7 @@ pub use minigrid_memory::{MiniGridMemory, MiniGridOptions};
 pub use pendulum_positions::PendulumPositions;
 pub use proof_of_memory::ProofOfMemory;
 
-use super::entry::Entry;
+use crate::envs::env::entry::Entry;
 
 /// Environments whose steps alternate between two players.
 pub const TWO_PLAYERS: &[&str] = &["ConnectFour-v0"];

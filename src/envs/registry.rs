@@ -3,11 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::error::{Error, Result};
-
 use super::atari::{self, pettingzoo};
 use super::classic;
-use super::entry::{Entry, nearest};
 use super::env::Env;
 use super::gymnasium;
 use super::jax::{self, JaxEnv};
@@ -15,8 +12,10 @@ use super::minatar;
 use super::mujoco;
 use super::own::{self, TWO_PLAYERS};
 use super::pool::{EnvPool, PoolOptions};
-use super::spec::EnvSpec;
 use super::toy_text;
+use crate::envs::env::entry::{Entry, nearest};
+use crate::envs::env::spec::EnvSpec;
+use crate::error::{Error, Result};
 
 /// Entries of all families of environments. Each family lists its own.
 const FAMILIES: &[&[Entry]] =

@@ -35,7 +35,7 @@ pub use nchain::NChain;
 pub use table::{Table, Transition};
 pub use taxi::{Taxi, TaxiOptions};
 
-use super::entry::Entry;
+use crate::envs::env::entry::Entry;
 
 /// Ids of this family.
 pub(super) const ENVS: &[Entry] = &[

@@ -56,12 +56,11 @@ pub use registry::{Traced, is_traced, list_envs, make};
 pub use seaquest::{Seaquest, SeaquestDraws, SeaquestEntities, SeaquestState};
 pub use space_invaders::{SpaceInvaders, SpaceInvadersState};
 
+use crate::envs::env::spec::EnvSpec;
 use crate::random::Key;
 use crate::trace::ops::{constant, where_};
 use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
-
-use super::spec::EnvSpec;
 
 /// One environment as pure functions; [`vmap`](crate::vmap()) makes a batch of them.
 pub trait TracedEnv {

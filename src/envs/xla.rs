@@ -13,8 +13,14 @@ mod traced;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::pool::EnvPool;
 use crate::array::Array;
+use crate::envs::env::spec::EnvSpec;
+use crate::envs::pool::actions::Actions;
+use crate::envs::pool::autoreset::Autoreset;
+use crate::envs::pool::buffer::Batch;
 use crate::error::{Error, Loc, Result};
+use crate::spaces::Space;
 use crate::trace::callback::raw_callback;
 use crate::trace::callback::{CallbackKind, HostFn, HostView, HostViewMut, VmapMethod};
 use crate::trace::literal::AlignedBytes;
@@ -22,13 +28,6 @@ use crate::trace::ops::where_;
 use crate::trace::tensor::{at_line, fail_op};
 use crate::trace::{DType, Literal, Shape, Tensor, TensorType};
 use crate::tree::Tree;
-
-use super::actions::Actions;
-use super::autoreset::Autoreset;
-use super::buffer::Batch;
-use super::pool::EnvPool;
-use super::spec::EnvSpec;
-use crate::spaces::Space;
 use traced::{TracedPool, TracedStates};
 
 /// Handle of a pool in compiled code: the index of the pool, `i32[]`, and the states of its

@@ -53,6 +53,7 @@ pub(super) struct Compiled {
 }
 
 impl Compiled {
+    /// A Program that each device runs on its own values.
     pub(super) fn new(
         program: Program,
         leaves: &Leaves<'_>,
@@ -61,41 +62,21 @@ impl Compiled {
         name: &str,
     ) -> Result<Compiled> {
         let program = simplify(program);
-        let watch = waits(&program).then(|| Watch::new(name));
-        let aliases = aliases(&program);
         let ids = ids_of_all(Runtime::get()?.client.ids_by_process(), &devices)?;
         let lowering = LowerOptions {
             num_replicas: ids.len(),
-            aliases: aliases.clone(),
+            aliases: aliases(&program),
             ..LowerOptions::default()
         };
         let none = CompilerOptions::new();
-        let (executable, effects, outcome) =
-            compile(&program, lowering, &devices, ids, name, &none)?;
-        let mut donated: Vec<usize> = aliases.into_iter().map(|(input, _)| input).collect();
-        donated.sort_unstable();
-        let types = signature(leaves);
-        let name = name.to_string();
-        let numbers = match &effects {
-            Some(effects) => {
-                devices.iter().map(|&to| effects.numbers(to)).collect::<Result<_>>()?
-            }
-            None => Vec::new(),
-        };
-        let placements = replicated.into_iter().map(placement).collect();
-        Ok(Compiled {
-            executable,
-            devices,
-            types,
-            undivided: false,
-            donated,
-            placements,
-            watch,
-            name,
-            effects,
-            numbers,
-            outcome,
-        })
+        let mut compiled = compile(&program, leaves, lowering, devices, ids, name, &none)?;
+        compiled.watch = waits(&program).then(|| Watch::new(name));
+        if let Some(effects) = &compiled.effects {
+            let numbers = compiled.devices.iter().map(|&to| effects.numbers(to));
+            compiled.numbers = numbers.collect::<Result<_>>()?;
+        }
+        compiled.placements = replicated.into_iter().map(placement).collect();
+        Ok(compiled)
     }
 
     /// A Program over whole values, which the compiler divides over the devices.
@@ -115,51 +96,30 @@ impl Compiled {
                 format!("{{devices=[{count}{ones}]<=[{count}]}}")
             }
         };
-        // The compiler's division decides which result takes an input's memory.
-        let mut donated: Vec<usize> =
-            aliases(&program).into_iter().map(|(input, _)| input).collect();
-        donated.sort_unstable();
         let lowering = LowerOptions {
-            num_partitions: devices.len(),
+            num_partitions: count,
             in_shardings: leaves.iter().map(text).collect(),
-            donors: donated.clone(),
             ..LowerOptions::default()
         };
-        let ids = devices.iter().map(|&device| Runtime::get()?.id_of(device));
-        let ids = ids.collect::<Result<_>>()?;
-        let (executable, effects, outcome) =
-            compile(&program, lowering, &devices, ids, name, options)?;
-        ensure_no_callbacks(&effects, name)?;
-        let mut placements = Vec::new();
-        for (i, (part, whole)) in
-            executable.outputs().iter().zip(program.output_types()).enumerate()
-        {
+        let mut compiled = compile_whole(&program, leaves, lowering, devices, name, options)?;
+        compiled.undivided = count == 1;
+        let parts = compiled.executable.outputs();
+        for (i, (part, whole)) in parts.iter().zip(program.output_types()).enumerate() {
             let first = (whole.rank() > 0)
-                .then(|| part.shape.with_axis(0, part.shape[0] * devices.len()).without_axis(1));
-            if part == whole {
-                placements.push(Placement::Copies);
+                .then(|| part.shape.with_axis(0, part.shape[0] * count).without_axis(1));
+            let placement = if part == whole {
+                Placement::Copies
             } else if first.is_some_and(|shape| shape == whole.shape) {
-                placements.push(Placement::Blocks);
+                Placement::Blocks
             } else {
                 return Err(Error::Argument(format!(
                     "{name}: the compiler divides result {i}, {whole}, into parts of {part}, and not \
                      along its first axis; use pmap, or arguments divided over a Mesh"
                 )));
-            }
+            };
+            compiled.placements.push(placement);
         }
-        Ok(Compiled {
-            executable,
-            devices,
-            types: signature(leaves),
-            undivided: count == 1,
-            donated,
-            placements,
-            watch: Some(Watch::new(name)),
-            name: name.to_string(),
-            effects,
-            numbers: Vec::new(),
-            outcome,
-        })
+        Ok(compiled)
     }
 
     /// A Program over whole values, which the compiler divides over a mesh: the arguments as they
@@ -174,32 +134,18 @@ impl Compiled {
     ) -> Result<Compiled> {
         let program = simplify(program);
         let text = |spec: &[AxisVec]| sharding_text(mesh.axes(), spec);
-        let mut in_shardings = Vec::with_capacity(leaves.len());
-        for leaf in leaves {
-            let op = division(leaf, mesh)?;
-            in_shardings.push(text(&op.spec));
-        }
-        let mut donated: Vec<usize> =
-            aliases(&program).into_iter().map(|(input, _)| input).collect();
-        donated.sort_unstable();
+        let in_shardings = leaves.iter().map(|leaf| Ok(text(&division(leaf, mesh)?.spec)));
         let lowering = LowerOptions {
             num_partitions: mesh.size(),
-            in_shardings,
+            in_shardings: in_shardings.collect::<Result<_>>()?,
             out_shardings: results.iter().map(|op| Some(text(&op.spec))).collect(),
             mesh: mesh.axes().clone(),
-            donors: donated.clone(),
             ..LowerOptions::default()
         };
         let devices = mesh.shared_devices().clone();
-        let ids = devices.iter().map(|&device| Runtime::get()?.id_of(device));
-        let ids = ids.collect::<Result<_>>()?;
-        let (executable, effects, outcome) =
-            compile(&program, lowering, &devices, ids, name, options)?;
-        ensure_no_callbacks(&effects, name)?;
-        let mut placements = Vec::with_capacity(results.len());
-        for ((op, whole), part) in
-            results.iter().zip(program.output_types()).zip(executable.outputs())
-        {
+        let mut compiled = compile_whole(&program, leaves, lowering, devices, name, options)?;
+        let parts = compiled.executable.outputs();
+        for ((op, whole), part) in results.iter().zip(program.output_types()).zip(parts) {
             let expected = op.shard_type(whole).map_err(Error::Argument)?;
             if *part != expected {
                 return Err(Error::Argument(format!(
@@ -207,21 +153,9 @@ impl Compiled {
                      of {expected}"
                 )));
             }
-            placements.push(put::named(mesh, op, whole.clone()));
+            compiled.placements.push(put::named(mesh, op, whole.clone()));
         }
-        Ok(Compiled {
-            executable,
-            devices,
-            types: signature(leaves),
-            undivided: false,
-            donated,
-            placements,
-            watch: Some(Watch::new(name)),
-            name: name.to_string(),
-            effects,
-            numbers: Vec::new(),
-            outcome,
-        })
+        Ok(compiled)
     }
 
     /// The optimized HLO as text.
@@ -341,14 +275,35 @@ pub(super) fn division(leaf: &Sharded, mesh: &Mesh) -> Result<ShardingOp> {
     spec.op(ShardingKind::FullToShard, mesh, leaf.ty().rank()).map_err(Error::Argument)
 }
 
-fn ensure_no_callbacks(effects: &Option<Effects>, name: &str) -> Result<()> {
-    match effects {
-        None => Ok(()),
-        Some(_) => Err(Error::Argument(format!(
+/// Compiles a Program over whole values, as [`compile`] does; devices wait for each other.
+fn compile_whole(
+    program: &Program,
+    leaves: &Leaves<'_>,
+    lowering: LowerOptions,
+    devices: Arc<[usize]>,
+    name: &str,
+    options: &CompilerOptions,
+) -> Result<Compiled> {
+    let ids = devices.iter().map(|&device| Runtime::get()?.id_of(device));
+    let ids = ids.collect::<Result<_>>()?;
+    // The compiler's division decides which result takes an input's memory.
+    let lowering = LowerOptions { donors: donated(program), ..lowering };
+    let mut compiled = compile(program, leaves, lowering, devices, ids, name, options)?;
+    if compiled.effects.is_some() {
+        return Err(Error::Argument(format!(
             "{name}: callbacks cannot be divided over devices; use pmap, where each device makes its \
              own"
-        ))),
+        )));
     }
+    compiled.watch = Some(Watch::new(name));
+    Ok(compiled)
+}
+
+/// Inputs whose memory results may take.
+fn donated(program: &Program) -> Vec<usize> {
+    let mut inputs: Vec<usize> = aliases(program).into_iter().map(|(input, _)| input).collect();
+    inputs.sort_unstable();
+    inputs
 }
 
 /// The ids of the devices that work together: in every process, those with the indices `devices`.
@@ -372,15 +327,16 @@ fn ids_of_all(by_process: &[Vec<i64>], devices: &[usize]) -> Result<Vec<i64>> {
 
 /// Compiles a Program for these devices: with as many replicas, or as many partitions, as
 /// `lowering` states, on the devices with these ids. The flags in `more` override the defaults of
-/// this library.
+/// this library. Placements, watchdog and the numbers of callbacks are not set.
 fn compile(
     program: &Program,
+    leaves: &Leaves<'_>,
     lowering: LowerOptions,
-    devices: &[usize],
+    devices: Arc<[usize]>,
     ids: Vec<i64>,
     name: &str,
     more: &CompilerOptions,
-) -> Result<(Executable, Option<Effects>, CacheOutcome)> {
+) -> Result<Compiled> {
     let runtime = Runtime::get()?;
     ensure_program_fits(program)?;
     let span = timeline::span_of("lower", name);
@@ -419,7 +375,19 @@ fn compile(
     let (executable, outcome) =
         compile_log::named(name, || compile_cached(&runtime.client, &text, &options))?;
     ensure_memory(&executable)?;
-    Ok((executable, effects, outcome))
+    Ok(Compiled {
+        executable,
+        devices,
+        types: signature(leaves),
+        undivided: false,
+        donated: donated(program),
+        placements: Vec::new(),
+        watch: None,
+        name: name.to_string(),
+        effects,
+        numbers: Vec::new(),
+        outcome,
+    })
 }
 
 #[cfg(test)]

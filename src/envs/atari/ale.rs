@@ -10,11 +10,10 @@ use std::sync::{Mutex, PoisonError};
 
 use libloading::Library;
 
-use crate::error::{Error, Result};
-
 use super::colors::Colors;
 use super::games::Game;
 use super::start_memory::START_MEMORY;
+use crate::error::{Error, Result};
 
 /// Seed of the memory at power-on: ale-py's setting `system_random_seed`.
 const POWER_ON_SEED: c_int = 4_753_849;

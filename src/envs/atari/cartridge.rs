@@ -7,11 +7,10 @@ use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
+use super::games::Game;
 use crate::error::{Error, Result};
 use crate::files::{self, hex};
 use crate::native::{Lock, Member, Settings};
-
-use super::games::Game;
 
 /// Native part that contains the emulator.
 const EMULATOR: &str = "ale";

@@ -2,19 +2,18 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
-use crate::error::{Error, Result};
-use crate::spaces::Space;
-use crate::timeline;
-
 use super::ale::Ale;
 use super::cartridge;
 use super::colors::Colors;
 use super::games::{FULL, Game, Lives};
 use super::options::{AtariOptions, AtariStart};
 use super::picture::Picture;
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
+use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
+use crate::error::{Error, Result};
+use crate::spaces::Space;
+use crate::timeline;
 
 /// Number of bytes of the checksum at the end of a saved state.
 const SUM: usize = 32;

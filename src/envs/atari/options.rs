@@ -1,8 +1,7 @@
 //! Settings of an Atari environment.
 
-use crate::error::{Error, Result};
-
 use super::games::Game;
+use crate::error::{Error, Result};
 
 /// Options of an Atari environment. The default is EnvPool's.
 ///

@@ -9,19 +9,19 @@ use std::ffi::c_int;
 
 use sha2::{Digest, Sha256};
 
-use crate::envs::env::{Frame, ObsMut, StepOutcome};
-use crate::envs::parallel::{self, ParallelEnv};
-use crate::envs::pool::{EnvPool, PoolOptions};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
-use crate::error::{Error, Result};
-use crate::spaces::Space;
-use crate::timeline;
-
 use super::ale::Ale;
 use super::cartridge;
 use super::colors::Colors;
 use super::games::{Game, USUAL};
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
+use crate::envs::env::{Frame, ObsMut, StepOutcome};
+use crate::envs::pool::multi_agent;
+use crate::envs::pool::multi_agent::ParallelEnv;
+use crate::envs::pool::{EnvPool, PoolOptions};
+use crate::error::{Error, Result};
+use crate::spaces::Space;
+use crate::timeline;
 
 /// Number of frames of a step.
 const FRAME_SKIP: u32 = 4;
@@ -109,7 +109,7 @@ pub(in crate::envs) fn spec(id: &str) -> Option<Result<EnvSpec>> {
 /// Makes a pool of the game `id` of this family, in which each player is one environment.
 pub(in crate::envs) fn pool(id: &str, options: PoolOptions) -> Result<EnvPool> {
     let module = module(id).ok_or_else(|| Error::Env(format!("{id} is no game of PettingZoo")))?;
-    parallel::pool(|| Ok(Box::new(Players::new(module)?)), options)
+    multi_agent::pool(|| Ok(Box::new(Players::new(module)?)), options)
 }
 
 /// Resize to [`SIZE`] by [`SIZE`] between four pixels, rounded down: `tinyscaler.scale` with the

@@ -1,9 +1,9 @@
 //! A pole balanced on a cart (Barto, Sutton and Anderson 1983), as gymnasium's `CartPoleEnv`.
 
 use super::canvas::Canvas;
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_f64, save_f64};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
 use crate::error::Result;
 use crate::spaces::Space;
 

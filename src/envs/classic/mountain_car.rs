@@ -2,9 +2,9 @@
 //! `MountainCarEnv`.
 
 use super::canvas::Canvas;
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_f64, save_f64};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
 use crate::error::Result;
 use crate::spaces::Space;
 

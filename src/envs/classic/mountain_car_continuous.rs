@@ -1,8 +1,8 @@
 //! The mountain car with a continuous throttle, as gymnasium's `Continuous_MountainCarEnv`.
 
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_f64, save_f64};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
 use crate::error::Result;
 use crate::spaces::Space;
 

@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::error::{Error, Result};
-
-use super::super::backend::{Backend, Call};
 use super::super::env::{Action, Env, Frame, ObsMut, StepOutcome};
-use super::super::seeds::EnvRng;
-use super::super::spec::EnvSpec;
 use super::GymnasiumOptions;
 use super::process::{Operation, Process, Ticket, end_all};
 use super::segment::{Layout, Segment, SharedFile};
 use super::spec::Spaces;
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
+use crate::envs::pool::backend::{Backend, Call};
+use crate::error::{Error, Result};
 
 const TERMINATED: u8 = 1;
 const TRUNCATED: u8 = 2;

@@ -2,11 +2,10 @@
 
 use serde::Deserialize;
 
+use crate::envs::env::spec::EnvSpec;
 use crate::error::{Error, Result};
 use crate::spaces::{Bound, Space};
 use crate::trace::types::DType;
-
-use super::super::spec::EnvSpec;
 
 /// Description of an environment by its worker.
 #[derive(Debug, Deserialize)]

@@ -4,10 +4,10 @@
 //! compiled program. Compiled code may call the pool, and must not launch other compiled code.
 
 use super::JaxEnv;
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{Action, Env, ObsMut, StepOutcome};
 use crate::envs::pool::{EnvPool, PoolOptions};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
 use crate::random::Key;
 use crate::trace::eval::eval;

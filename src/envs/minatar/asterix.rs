@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::envs::seeds::EnvRng;
-
 use super::game::{Board, Channel, Game, LAST, Move, ahead, below, chance, inside};
+use crate::envs::env::seeds::EnvRng;
 
 /// Number of rows between the first and the last; each holds at most one entity.
 const LANES: usize = 8;

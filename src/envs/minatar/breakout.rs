@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::envs::seeds::EnvRng;
-
 use super::game::{Board, Channel, Game, LAST, Move, SIZE, below, inside};
+use crate::envs::env::seeds::EnvRng;
 
 /// Rows that are full of bricks at the start.
 const BRICK_ROWS: std::ops::Range<usize> = 1..4;

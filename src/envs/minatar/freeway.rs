@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::envs::seeds::EnvRng;
-
 use super::game::{Board, Channel, Game, LAST, Move, SIZE, ahead, below, chance, inside};
+use crate::envs::env::seeds::EnvRng;
 
 /// Number of cars, one in each row between the first and the last.
 const CARS: usize = 8;

@@ -5,9 +5,9 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_json, save_json};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
 use crate::spaces::{Bound, Space};
 use crate::trace::types::DType;
@@ -168,7 +168,7 @@ impl<G: Game> MinAtar<G> {
             )));
         }
         // This state is unused: an episode begins with `reset`.
-        let mut rng = EnvRng::new(crate::envs::seeds::EnvSeed(0));
+        let mut rng = EnvRng::new(crate::envs::env::seeds::EnvSeed(0));
         let state = State { game: G::new(&mut rng), last_move: Move::Noop };
         Ok(MinAtar { id, action_set, options, state })
     }

@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::envs::seeds::EnvRng;
-
 use super::game::{Board, Channel, Game, LAST, Move, SIZE, ahead, below, chance, inside};
+use crate::envs::env::seeds::EnvRng;
 
 /// Number of frames that a full tank lasts.
 const FULL_TANK: i32 = 200;

@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::envs::seeds::EnvRng;
-
 use super::game::{Board, Channel, Game, LAST, Move, SIZE, inside};
+use crate::envs::env::seeds::EnvRng;
 
 /// Number of frames from one shot of the cannon to the next.
 const COOL_DOWN: i32 = 5;

@@ -1,7 +1,6 @@
 //! HumanoidStandup: the humanoid, lying on its back, is rewarded for standing up.
 
 use super::humanoid;
-
 use super::numpy::sum_of_squares;
 use super::task::{Noise, Robot, Seen, Step, Task, Version};
 

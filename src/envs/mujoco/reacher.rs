@@ -2,11 +2,10 @@
 
 use std::ffi::CStr;
 
-use crate::envs::seeds::EnvRng;
-
 use super::library::Simulation;
 use super::numpy::norm;
 use super::task::{Bodies, Carried, Noise, Robot, Seen, Step, Task, Version, add_uniform, between};
+use crate::envs::env::seeds::EnvRng;
 
 pub(super) const TASKS: [Task; 2] = [
     Task {

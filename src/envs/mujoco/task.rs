@@ -7,13 +7,12 @@
 
 use std::ffi::CStr;
 
-use crate::envs::seeds::EnvRng;
-use crate::error::{Error, Result};
-use crate::trace::types::DType;
-
 use super::MujocoOptions;
 use super::library::{Model, Simulation};
 use super::numpy::sum_of_squares;
+use crate::envs::env::seeds::EnvRng;
+use crate::error::{Error, Result};
+use crate::trace::types::DType;
 
 /// Noise added to the model's default at the start of an episode.
 #[derive(Debug, Clone, Copy)]

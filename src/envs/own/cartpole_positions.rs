@@ -1,9 +1,9 @@
 //! CartPole without velocities, which an agent can infer only with memory.
 
 use crate::envs::classic::CartPole;
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{Action, Env, ObsMut, StepOutcome};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
 use crate::error::Result;
 use crate::spaces::{Bound, Space};
 

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_json, save_json};
 use crate::envs::pool::{EnvPool, PoolOptions};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
 use crate::spaces::{Bound, Space};
 use crate::trace::DType;

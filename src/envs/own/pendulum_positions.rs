@@ -1,9 +1,9 @@
 //! Pendulum without its velocity, which an agent can infer only with memory.
 
 use crate::envs::classic::Pendulum;
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
 use crate::error::Result;
 use crate::spaces::Space;
 

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{Action, Env, ObsMut, StepOutcome, restore_json, save_json};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
 use crate::error::Result;
 use crate::spaces::{Bound, Space};
 use crate::trace::types::DType;

@@ -1,11 +1,10 @@
 //! A walk along a cliff (Sutton and Barto 2018, example 6.6), as gymnasium's `CliffWalkingEnv`.
 
-use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
-use crate::error::Result;
-
 use super::table::{self, Table, Transition};
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
+use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
+use crate::error::Result;
 
 const ROWS: usize = 4;
 const COLUMNS: usize = 12;

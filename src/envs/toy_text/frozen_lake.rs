@@ -1,11 +1,10 @@
 //! A walk over a frozen lake, as gymnasium's `FrozenLakeEnv`.
 
-use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
-use crate::error::{Error, Result};
-
 use super::table::{self, Table, Transition, check_probability};
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
+use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
+use crate::error::{Error, Result};
 
 /// Map of `FrozenLake-v1`: start, frozen, hole, goal.
 pub const MAP_4X4: &[&str] = &["SFFF", "FHFH", "FFFH", "HFFG"];

@@ -1,11 +1,10 @@
 //! A chain of states (Strens 2000), as gym 0.20's `NChainEnv`, which is also in EnvPool.
 
-use crate::envs::env::{Action, Env, ObsMut, StepOutcome};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
-use crate::error::Result;
-
 use super::table::{self, Table, Transition};
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
+use crate::envs::env::{Action, Env, ObsMut, StepOutcome};
+use crate::error::Result;
 
 const ID: &str = "NChain-v0";
 const LENGTH: usize = 5;

@@ -1,8 +1,8 @@
 //! Markov decision process as a transition table.
 
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{ObsMut, restore_json, save_json};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
 use crate::spaces::Space;
 

@@ -1,11 +1,10 @@
 //! A taxi and its passenger (Dietterich 2000), as gymnasium's `TaxiEnv`.
 
-use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_json, save_json};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
-use crate::error::Result;
-
 use super::table::{self, Table, Transition, check_probability};
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
+use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome, restore_json, save_json};
+use crate::error::Result;
 
 const SIZE: usize = 5;
 const ACTIONS: usize = 6;

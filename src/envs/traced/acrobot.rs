@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 use super::{TracedEnv, TracedStep, never, observation};
 use crate::envs::classic::Acrobot as Pooled;
 use crate::envs::env::Env;
-use crate::envs::spec::EnvSpec;
+use crate::envs::env::spec::EnvSpec;
 use crate::random::{self, Key};
 use crate::trace::ops::where_;
 use crate::trace::{DType, Tensor};

@@ -1,7 +1,7 @@
 //! Base of MinAtar's traced games: settings, moves of the player, and the board.
 
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::minatar::{Game, MOVES, Move};
-use crate::envs::spec::EnvSpec;
 use crate::random::{self, Key};
 use crate::trace::ops::{constant, iota, where_};
 use crate::trace::{DType, Tensor};
@@ -26,7 +26,7 @@ pub(super) struct Settings {
 impl Settings {
     /// Returns the defaults of the environment `id`, in which all six actions of MinAtar are allowed.
     pub fn full(id: &str) -> Settings {
-        let spec = crate::envs::spec(id).expect("the pool has it");
+        let spec = crate::envs::registry::spec(id).expect("the pool has it");
         Settings { spec, moves: MOVES, sticky_action_prob: 0.1, difficulty_ramping: true }
     }
 

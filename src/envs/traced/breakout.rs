@@ -2,7 +2,7 @@
 
 use super::board::{LAST, SIZE, cell};
 use super::{TracedEnv, TracedStep, never};
-use crate::envs::spec::EnvSpec;
+use crate::envs::env::spec::EnvSpec;
 use crate::random::{self, Key};
 use crate::trace::ops::{constant, full, stack, where_};
 use crate::trace::{DType, Tensor};
@@ -53,7 +53,7 @@ impl Breakout {
     }
 
     fn new(id: &str, moves: &'static [i32]) -> Breakout {
-        let spec = crate::envs::spec(id).expect("the pool has it");
+        let spec = crate::envs::registry::spec(id).expect("the pool has it");
         Breakout { spec, moves, sticky_action_prob: 0.1 }
     }
 

@@ -3,7 +3,7 @@
 use super::{TracedEnv, TracedStep, never, observation};
 use crate::envs::classic::CartPole as Pooled;
 use crate::envs::env::Env;
-use crate::envs::spec::EnvSpec;
+use crate::envs::env::spec::EnvSpec;
 use crate::random::{self, Key};
 use crate::trace::ops::ones;
 use crate::trace::{DType, Tensor};

@@ -2,8 +2,8 @@
 
 use super::{TracedEnv, TracedStep, observation};
 use crate::envs::env::Env;
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::own::CartPolePositions as Pooled;
-use crate::envs::spec::EnvSpec;
 use crate::envs::traced::cartpole::{CartPole, CartPoleState};
 use crate::random::Key;
 use crate::trace::{DType, Tensor};

@@ -1,7 +1,7 @@
 //! Environments of JAX as traced environments.
 
 use super::{TracedEnv, TracedStep};
-use crate::envs::spec::EnvSpec;
+use crate::envs::env::spec::EnvSpec;
 use crate::random::Key;
 use crate::trace::Tensor;
 

@@ -3,8 +3,8 @@
 use std::cell::OnceCell;
 
 use super::{TracedEnv, TracedStep};
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::jax;
-use crate::envs::spec::EnvSpec;
 use crate::envs::traced::acrobot::Acrobot;
 use crate::envs::traced::asterix::Asterix;
 use crate::envs::traced::breakout::Breakout;

@@ -2,8 +2,8 @@
 
 use super::board::{LAST, SIZE, Settings, cell, count, noop, steps};
 use super::{TracedEnv, TracedStep, never};
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::minatar::{self, Move};
-use crate::envs::spec::EnvSpec;
 use crate::random::Key;
 use crate::trace::ops::{concatenate, constant, iota, stack, where_, zeros};
 use crate::trace::{DType, Tensor};

@@ -1,11 +1,10 @@
 //! Action wrappers.
 
+use super::wrapped::{Wrapper, wrap};
 use crate::envs::env::Env;
-use crate::envs::spec::EnvSpec;
+use crate::envs::env::spec::EnvSpec;
 use crate::error::{Error, Result};
 use crate::spaces::{Bound, Space};
-
-use super::wrapped::{Wrapper, wrap};
 
 /// Wrapper that rescales continuous actions, as gymnasium's `RescaleAction`.
 #[derive(Debug)]

@@ -1,13 +1,12 @@
 //! Normalization of observations and rewards by running statistics.
 
+use super::running::RunningMeanStd;
+use super::wrapped::{Wrapper, wrap};
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{Env, ObsMut, StepOutcome};
-use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
 use crate::spaces::Space;
 use crate::trace::types::DType;
-
-use super::running::RunningMeanStd;
-use super::wrapped::{Wrapper, wrap};
 
 /// Options of the normalization of observations.
 #[derive(Debug, Clone, Copy, PartialEq)]

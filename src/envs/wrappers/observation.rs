@@ -1,12 +1,11 @@
 //! Wrappers that change the shape of observations.
 
+use super::wrapped::{Wrapper, wrap};
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{Env, ObsMut};
-use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
 use crate::spaces::{Bound, Space};
 use crate::trace::types::DType;
-
-use super::wrapped::{Wrapper, wrap};
 
 /// Wrapper that stacks the last observations, as gymnasium's `FrameStack`.
 #[derive(Debug)]

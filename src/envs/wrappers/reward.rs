@@ -1,9 +1,8 @@
 //! Reward wrappers. Episode statistics count the unchanged rewards.
 
+use super::wrapped::{Wrapper, wrap};
 use crate::envs::env::{Env, StepOutcome};
 use crate::error::{Error, Result};
-
-use super::wrapped::{Wrapper, wrap};
 
 /// Wrapper that applies a function to rewards, as gymnasium's `TransformReward`.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! Base of all wrappers: methods that a wrapper does not change are forwarded to the wrapped
 //! environment.
 
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
-use crate::envs::seeds::EnvRng;
-use crate::envs::spec::EnvSpec;
 use crate::error::{Error, Result};
 
 /// Changes that a wrapper makes. Every method has a default that changes nothing.

@@ -1,17 +1,16 @@
 //! Environments of JAX as part of the compiled code that steps them.
 
+use super::EnvStep;
 use crate::array::Array;
-use crate::envs::autoreset::Autoreset;
 use crate::envs::jax::JaxEnv;
 use crate::envs::pool::EnvPool;
+use crate::envs::pool::autoreset::Autoreset;
 use crate::envs::traced::{AutoReset, EpisodeState};
 use crate::random::Key;
 use crate::trace::ops::{iota, where_, zeros, zeros_like};
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::Tree;
 use crate::vmap;
-
-use super::EnvStep;
 
 /// Environments that reset in the same step, as a pool of them does.
 #[derive(Debug)]

@@ -5,18 +5,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
+use crate::envs::pool::autoreset::Autoreset;
+use crate::envs::pool::backend::{Backend, Call};
+use crate::envs::pool::camera::Camera;
+use crate::envs::pool::failures::{Failure, OnError};
+use crate::envs::pool::stats::{Episode, Running};
+use crate::envs::pool::watchdog::Calls;
 use crate::error::{Error, Result};
 use crate::trace::host::panic_text;
 use crate::trace::types::DType;
-
-use super::autoreset::Autoreset;
-use super::backend::{Backend, Call};
-use super::camera::Camera;
-use super::env::{Action, Env, Frame, ObsMut, StepOutcome};
-use super::failures::{Failure, OnError};
-use super::late::Calls;
-use super::seeds::EnvRng;
-use super::stats::{Episode, Running};
 
 /// Outputs of one step except the observation.
 #[derive(Debug, Clone, Copy, Default)]

@@ -12,13 +12,13 @@ pub struct Episode {
     pub env_id: usize,
     /// Sum of the rewards, before any clipping.
     pub episodic_return: f64,
-    /// Number of steps, or the result of [`Env::episode_length`](super::Env::episode_length).
+    /// Number of steps, or the result of [`Env::episode_length`](crate::envs::Env::episode_length).
     pub length: u32,
 }
 
 /// Statistics of the current game of one environment.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub(super) struct Running {
+pub(in crate::envs) struct Running {
     episodic_return: f64,
     length: u32,
 }
@@ -26,7 +26,7 @@ pub(super) struct Running {
 impl Running {
     /// Counts one step; returns the finished episode if that was its last step. `length` is the
     /// environment's own count, if it has one.
-    pub(super) fn step(
+    pub(in crate::envs) fn step(
         &mut self,
         env_id: usize,
         reward: f64,
@@ -47,17 +47,17 @@ const MAX_STORED_EPISODES: usize = 1 << 16;
 
 /// Finished episodes of all environments of a pool.
 #[derive(Debug, Default)]
-pub(super) struct Finished {
+pub(in crate::envs) struct Finished {
     episodes: VecDeque<Episode>,
     last: Vec<Option<Episode>>,
 }
 
 impl Finished {
-    pub(super) fn new(num_envs: usize) -> Finished {
+    pub(in crate::envs) fn new(num_envs: usize) -> Finished {
         Finished { episodes: VecDeque::new(), last: vec![None; num_envs] }
     }
 
-    pub(super) fn push(&mut self, episode: Episode) {
+    pub(in crate::envs) fn push(&mut self, episode: Episode) {
         if self.episodes.len() == MAX_STORED_EPISODES {
             self.episodes.pop_front();
         }
@@ -65,11 +65,11 @@ impl Finished {
         self.last[episode.env_id] = Some(episode);
     }
 
-    pub(super) fn drain(&mut self) -> Vec<Episode> {
+    pub(in crate::envs) fn drain(&mut self) -> Vec<Episode> {
         self.episodes.drain(..).collect()
     }
 
-    pub(super) fn last(&self, env_id: usize) -> Option<Episode> {
+    pub(in crate::envs) fn last(&self, env_id: usize) -> Option<Episode> {
         self.last.get(env_id).copied().flatten()
     }
 }

@@ -1,22 +1,22 @@
 //! Interface to processes that step environments, for pools whose environments live elsewhere.
 
-use super::env::Action;
-use super::seeds::EnvRng;
+use crate::envs::env::Action;
+use crate::envs::env::seeds::EnvRng;
 
 /// Call of an environment that a pool starts before it waits for any.
-pub(super) enum Call<'a> {
-    /// [`Env::reset`](super::Env::reset), with the environment's generator.
+pub(in crate::envs) enum Call<'a> {
+    /// [`Env::reset`](crate::envs::Env::reset), with the environment's generator.
     Reset(&'a mut EnvRng),
-    /// [`Env::step`](super::Env::step).
+    /// [`Env::step`](crate::envs::Env::step).
     Step(Action<'a>),
 }
 
 /// Processes that step the environments of a pool.
 ///
 /// A pool submits the calls of a whole batch, flushes once, and only then makes the same calls of
-/// its [`Env`](super::Env)s, which wait for the results. All processes step at the same time, while
+/// its [`Env`](crate::envs::Env)s, which wait for the results. All processes step at the same time, while
 /// the pool has one thread. Errors are those of the calls that wait.
-pub(super) trait Backend: Send + Sync {
+pub(in crate::envs) trait Backend: Send + Sync {
     /// Starts a call of environment `env`; [`flush`](Backend::flush) delivers it.
     fn submit(&self, env: usize, call: Call<'_>);
 

@@ -5,7 +5,7 @@ use crate::spaces::Space;
 /// Specification of an environment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EnvSpec {
-    /// Id by which [`make`](super::make) finds the environment, such as `CartPole-v1`.
+    /// Id by which [`make`](crate::envs::make) finds the environment, such as `CartPole-v1`.
     pub id: String,
     /// Space of one observation.
     pub observation: Space,

@@ -14,11 +14,10 @@ use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
 
+use crate::envs::pool::slot::Row;
 use crate::error::{Error, Result};
-use crate::trace::types::{DType, Shape};
-
-use super::slot::Row;
 use crate::spaces::Space;
+use crate::trace::types::{DType, Shape};
 
 /// Alignment of every array of a batch, in bytes: a cache line, and the alignment that XLA's CPU
 /// client requires of memory that it reads in place.
@@ -65,7 +64,7 @@ impl Rows {
 }
 
 /// Exclusive write access to one row, on any thread. Keeps the memory alive.
-pub(super) struct RowWriter {
+pub(in crate::envs) struct RowWriter {
     obs: Arc<Rows>,
     final_obs: Arc<Rows>,
     row: usize,
@@ -76,7 +75,7 @@ pub(super) struct RowWriter {
 impl RowWriter {
     /// Returns the row's observation, and the buffer of the last observation of an ended episode
     /// (empty if the pool keeps none).
-    pub(super) fn slices(&mut self) -> (&mut [u8], &mut [u8]) {
+    pub(in crate::envs) fn slices(&mut self) -> (&mut [u8], &mut [u8]) {
         let slice = |rows: &Rows, bytes: usize| {
             debug_assert!((self.row + 1) * bytes <= rows.bytes);
             // SAFETY: in bounds (`BatchBuilder::writer` checked the row). `BatchBuilder` makes one
@@ -134,7 +133,7 @@ struct Arrays {
 }
 
 /// Batch whose rows are being written.
-pub(super) struct BatchBuilder {
+pub(in crate::envs) struct BatchBuilder {
     arrays: Arrays,
     handed_out: Vec<bool>,
 }
@@ -142,7 +141,7 @@ pub(super) struct BatchBuilder {
 impl BatchBuilder {
     /// Allocates memory for `rows` observations of `space`, and for as many final observations if
     /// `keep_final` is true.
-    pub(super) fn new(rows: usize, space: &Space, keep_final: bool) -> BatchBuilder {
+    pub(in crate::envs) fn new(rows: usize, space: &Space, keep_final: bool) -> BatchBuilder {
         let obs_bytes = space.bytes();
         let final_bytes = if keep_final { obs_bytes } else { 0 };
         let arrays = Arrays {
@@ -173,7 +172,7 @@ impl BatchBuilder {
     ///
     /// # Panics
     /// If the row was lent before or does not exist: a defect of the pool.
-    pub(super) fn writer(&mut self, row: usize) -> RowWriter {
+    pub(in crate::envs) fn writer(&mut self, row: usize) -> RowWriter {
         assert!(!std::mem::replace(&mut self.handed_out[row], true), "row {row} twice");
         let Arrays { obs, final_obs, obs_bytes, final_bytes, .. } = &self.arrays;
         RowWriter {
@@ -190,7 +189,7 @@ impl BatchBuilder {
     ///
     /// # Panics
     /// If a writer still exists: a defect of the pool.
-    pub(super) fn all(&mut self) -> (&mut [u8], &mut [u8]) {
+    pub(in crate::envs) fn all(&mut self) -> (&mut [u8], &mut [u8]) {
         let unique = "no writer is left";
         let Arrays { obs, final_obs, .. } = &mut self.arrays;
         let obs = Arc::get_mut(obs).expect(unique).bytes_mut();
@@ -198,7 +197,7 @@ impl BatchBuilder {
     }
 
     /// Returns the number of bytes of one observation.
-    pub(super) fn obs_bytes(&self) -> usize {
+    pub(in crate::envs) fn obs_bytes(&self) -> usize {
         self.arrays.obs_bytes
     }
 
@@ -225,7 +224,7 @@ impl BatchBuilder {
     ///
     /// # Panics
     /// If a writer still exists: a defect of the pool.
-    pub(super) fn finish(mut self) -> Batch {
+    pub(in crate::envs) fn finish(mut self) -> Batch {
         self.all(); // Panics while a writer exists, which `Batch::obs_bytes` relies on.
         Batch(Arc::new(self.arrays))
     }
@@ -388,12 +387,12 @@ impl Batch {
     }
 
     /// Returns true if this is the last reference to the memory.
-    pub(super) fn is_unshared(&self) -> bool {
+    pub(in crate::envs) fn is_unshared(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
 
     /// Returns the memory, to be filled again, if this is the last reference to it.
-    pub(super) fn recycle(self) -> Option<BatchBuilder> {
+    pub(in crate::envs) fn recycle(self) -> Option<BatchBuilder> {
         let arrays = Arc::into_inner(self.0)?;
         Some(BatchBuilder { handed_out: vec![false; arrays.rows], arrays })
     }
@@ -458,7 +457,7 @@ impl SharedBytes {
 }
 
 /// Returns an error if a batch of `rows` observations of `space` cannot exist.
-pub(super) fn check_rows(id: &str, rows: usize, space: &Space) -> Result<()> {
+pub(in crate::envs) fn check_rows(id: &str, rows: usize, space: &Space) -> Result<()> {
     let total = rows.checked_mul(space.bytes().max(1)).filter(|&bytes| bytes < 1 << 40);
     match total {
         Some(_) if i32::try_from(rows).is_ok() => Ok(()),

@@ -1,9 +1,8 @@
 //! Batches of actions, and their checks before any environment is stepped.
 
+use crate::envs::env::spec::EnvSpec;
+use crate::envs::pool::slot::Slot;
 use crate::error::{Error, Result};
-
-use super::slot::Slot;
-use super::spec::EnvSpec;
 use crate::spaces::Space;
 
 /// Actions of several environments, one after the other. Slices and vectors convert into it.
@@ -59,7 +58,7 @@ impl Actions<'_> {
 
 /// Rule that the actions of one kind of environment must satisfy.
 #[derive(Debug)]
-pub(super) enum ActionRule {
+pub(in crate::envs) enum ActionRule {
     /// Less than `n`.
     Discrete { n: usize },
     /// Each less than its entry.
@@ -69,7 +68,7 @@ pub(super) enum ActionRule {
 }
 
 impl ActionRule {
-    pub(super) fn new(spec: &EnvSpec, clip: bool) -> ActionRule {
+    pub(in crate::envs) fn new(spec: &EnvSpec, clip: bool) -> ActionRule {
         match &spec.action {
             Space::Discrete { n } => ActionRule::Discrete { n: *n },
             Space::MultiDiscrete { nvec, .. } => ActionRule::MultiDiscrete { nvec: nvec.clone() },
@@ -84,7 +83,7 @@ impl ActionRule {
     }
 
     /// Returns an error unless `actions` are valid for the environments `envs`, in this order.
-    pub(super) fn check(
+    pub(in crate::envs) fn check(
         &self,
         id: &str,
         actions: Actions<'_>,

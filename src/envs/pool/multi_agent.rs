@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use crate::envs::env::seeds::EnvRng;
+use crate::envs::env::spec::EnvSpec;
+use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
+use crate::envs::pool;
+use crate::envs::pool::backend::{Backend, Call};
+use crate::envs::pool::slot::guard;
+use crate::envs::pool::{EnvPool, PoolOptions};
 use crate::error::{Error, Result};
 
-use super::backend::{Backend, Call};
-use super::env::{Action, Env, Frame, ObsMut, StepOutcome};
-use super::pool::{self, EnvPool, PoolOptions};
-use super::seeds::EnvRng;
-use super::slot::guard;
-use super::spec::EnvSpec;
-
 /// Environment of several agents with discrete actions and equal spaces.
-pub(super) trait ParallelEnv: Send {
+pub(in crate::envs) trait ParallelEnv: Send {
     /// Returns the specification that one agent has.
     fn spec(&self) -> EnvSpec;
 
@@ -276,7 +276,7 @@ impl Env for Agent {
 ///
 /// Returns an error if the number of environments is not a multiple of the number of agents, and if
 /// the pool is asynchronous.
-pub(super) fn pool(
+pub(in crate::envs) fn pool(
     make: impl Fn() -> Result<Box<dyn ParallelEnv>>,
     options: PoolOptions,
 ) -> Result<EnvPool> {
@@ -299,7 +299,11 @@ pub(super) fn pool(
 }
 
 /// Returns an error if a pool with these options cannot hold games of `num_agents` agents.
-pub(super) fn check_agents(id: &str, num_agents: usize, options: &PoolOptions) -> Result<()> {
+pub(in crate::envs) fn check_agents(
+    id: &str,
+    num_agents: usize,
+    options: &PoolOptions,
+) -> Result<()> {
     let PoolOptions { num_envs, batch_size, .. } = *options;
     if !num_envs.is_multiple_of(num_agents) {
         return Err(Error::Config(format!(

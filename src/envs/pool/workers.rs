@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 
+use crate::envs::pool::buffer::RowWriter;
+use crate::envs::pool::cores;
+use crate::envs::pool::slot::{Slot, Task, guard};
 use crate::error::{Error, Result};
 use crate::timeline;
-
-use super::buffer::RowWriter;
-use super::cores;
-use super::slot::{Slot, Task, guard};
 
 /// Job: one environment to be stepped, and the row to write.
 pub(super) struct Job {

@@ -16,8 +16,8 @@ pub enum OnError {
     /// Keeps a copy of each environment's last observation. An error of a reset and any panic still
     /// end the pool.
     ///
-    /// [`final_obs`]: super::Batch::final_obs
-    /// [`EnvPool::take_failures`]: super::EnvPool::take_failures
+    /// [`final_obs`]: crate::envs::Batch::final_obs
+    /// [`EnvPool::take_failures`]: crate::envs::EnvPool::take_failures
     Truncate,
 }
 
@@ -37,17 +37,17 @@ const MAX_STORED_FAILURES: usize = 1 << 16;
 
 /// Failures of a pool, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Failures(VecDeque<Failure>);
+pub(in crate::envs) struct Failures(VecDeque<Failure>);
 
 impl Failures {
-    pub(super) fn push(&mut self, failure: Failure) {
+    pub(in crate::envs) fn push(&mut self, failure: Failure) {
         if self.0.len() == MAX_STORED_FAILURES {
             self.0.pop_front();
         }
         self.0.push_back(failure);
     }
 
-    pub(super) fn drain(&mut self) -> Vec<Failure> {
+    pub(in crate::envs) fn drain(&mut self) -> Vec<Failure> {
         self.0.drain(..).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! Videos of an environment while it is stepped.
 
-use super::env::Frame;
+use crate::envs::env::Frame;
 use crate::error::Error;
 
 /// Receiver of the frames of one environment, as `gymnasium.wrappers.RecordVideo`.
