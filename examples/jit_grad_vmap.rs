@@ -1,7 +1,7 @@
 //! Compiles, differentiates and batches one function, and prints the program of each step.
 //!
-//! You learn that `jit`, `grad` and `vmap` take functions and return functions, so that they compose in any
-//! order: a gradient for each example of a batch is `vmap(grad(loss))`, and no rule was written for it.
+//! You learn that `grad` and `vmap` take and return functions of tensors, and compose in any order: a gradient
+//! for each example of a batch is `vmap(grad(loss))`. `jit` goes around them, and is called with arrays.
 //!
 //! ```sh
 //! cargo run --release --example jit_grad_vmap
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
     let xs = Array::new([4, 3], &[1.0f32, 2.0, 3.0, 0.0, 1.0, 0.0, -1.0, 0.0, 1.0, 2.0, 2.0, 2.0])?;
     let ys = Array::from([4.0f32, 0.0, 1.0, -2.0]);
 
-    // Tracing runs a function on names instead of values and writes down what it does.
+    // Tracing runs a function on symbolic values and records its operations: JAX's jaxpr.
     type Example = (Tensor, (Tensor, Tensor));
     let one = (w.clone(), example);
     let program = make_program(|(w, example): Example| loss(w, example), &one)?;
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     let program = make_program(|(w, batch): Example| per_example_grads(w, batch), &batch)?;
     println!("gradients of 4 examples, by vmap(grad):\n{program}\n");
 
-    // `jit` compiles at the first call with arguments of new types, and later only launches.
+    // `jit` compiles at the first call with new shapes or dtypes, and later only launches.
     let compiled = jit(|(w, batch): Example| per_example_grads(w, batch));
     let start = Instant::now();
     let grads = compiled.call(batch.clone())?.to_vec::<f32>()?;

@@ -1,4 +1,4 @@
-//! Algorithms, one file each, in the same order: settings, network, losses, update, rollout,
+//! Algorithms, one file each, in the same order: settings, network, rollout, loss, update,
 //! training. No algorithm imports another, so that the diff of two files is the difference between
 //! the two algorithms. Shared code is in [`rl`](crate::rl).
 

@@ -11,6 +11,7 @@
 //! - [`logging`]: where do metrics go? TensorBoard, Weights & Biases, videos.
 //! - [`anakin`], [`sebulba`]: agents in one compiled program; actors and learners.
 //! - [`sweep`], [`statistics`]: several values of hyperparameters; measures over runs, as rliable has them.
+//! - [`interrupt`], [`returns`], `files`, `summary`: what several of these use. [`prelude`] is for algorithms.
 
 pub mod algorithm;
 pub mod anakin;

@@ -184,7 +184,7 @@ fn normalize_reward(args: &Args) -> NormalizeReward {
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // the pool's token: each step takes and returns it
+    pub handle: Handle<T>, // orders the pool's steps, as that of EnvPool's `xla()`
     pub obs: T,            // f32[N, obs_size]: last observations, normalized
     pub obs_stats: RunningMeanStd<T>, // running statistics of the observations
     pub reward_stats: NormalizeRewardState<T>, // running statistics of the rewards

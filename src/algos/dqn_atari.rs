@@ -167,7 +167,7 @@ pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Te
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // the pool's token: each step takes and returns it
+    pub handle: Handle<T>, // orders the pool's steps, as that of EnvPool's `xla()`
     pub obs: T,            // [N, ..]: last observations
     pub age: T,            // i32[N]: steps since the episode began, up to 255
     pub global_step: T,    // i32[]: number of timesteps of all environments so far

@@ -214,7 +214,7 @@ fn init_train_state(key: Key<Tensor>, network: ImageNetwork, sizes: &Sizes) -> T
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // the pool's token: each step takes and returns it
+    pub handle: Handle<T>, // orders the pool's steps, as that of EnvPool's `xla()`
     pub obs: T,            // [N, ..]: last observations, in the environment's dtype
     pub first: T,          // bool[N]: true where `obs` is the first of an episode
     pub reward_stats: NormalizeRewardState<T>, // running statistics of the discounted returns

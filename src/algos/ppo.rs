@@ -1,7 +1,8 @@
 //! Proximal policy optimization (PPO, Schulman et al. 2017) for discrete actions and vector
 //! observations: CleanRL's `ppo.py`. A rollout and the update on it are one compiled program.
 //!
-//! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo.md`.
+//! Differences from CleanRL, with reasons, are listed in `docs/algos/ppo.md`. A struct's parameter `T` is
+//! `Tensor` in compiled code and `Array` outside; in shapes, T is `num_steps` and N is `num_envs`.
 
 use crate::distributions::Categorical;
 use crate::nn::{Activation, Mlp, init::orthogonal};
@@ -141,7 +142,7 @@ fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // the pool's token: each step takes and returns it
+    pub handle: Handle<T>, // orders the pool's steps, as that of EnvPool's `xla()`
     pub obs: T,            // f32[N, obs_size]: last observations
     pub key: Key<T>,
 }

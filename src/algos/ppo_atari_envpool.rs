@@ -166,7 +166,7 @@ fn init_train_state(key: Key<Tensor>, num_actions: usize, args: &Args) -> TrainS
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // the pool's token: each step takes and returns it
+    pub handle: Handle<T>, // orders the pool's steps, as that of EnvPool's `xla()`
     pub obs: T,            // u8[N, 4, 84, 84]: last observations
     pub key: Key<T>,
 }

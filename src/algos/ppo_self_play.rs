@@ -262,7 +262,7 @@ impl Score<Array> {
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>,  // the pool's token: each step takes and returns it
+    pub handle: Handle<T>,  // orders the pool's steps, as that of EnvPool's `xla()`
     pub obs: T, // [N, features + choices]: last observations, in the environment's dtype
     pub episodic_length: T, // i32[N]: number of the learner's moves in each episode so far
     pub key: Key<T>,

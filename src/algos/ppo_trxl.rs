@@ -241,7 +241,7 @@ fn init_train_state(key: Key<Tensor>, sizes: &TrxlSizes, args: &Args) -> TrainSt
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // the pool's token: each step takes and returns it
+    pub handle: Handle<T>, // orders the pool's steps, as that of EnvPool's `xla()`
     pub obs: T,            // [N, ..]: last observations, in the environment's dtype
     pub episode_steps: T,  // i32[N]: steps of the episodes before `obs`
     pub memory: T,         // f32[N, W, layers, dim]: memories of the last W steps, oldest first

@@ -158,7 +158,7 @@ pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Te
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // the pool's token: each step takes and returns it
+    pub handle: Handle<T>, // orders the pool's steps, as that of EnvPool's `xla()`
     pub obs: T,            // f32[N, obs_size]: last observations
     pub global_step: T,    // i32[]: number of timesteps of all environments so far
     pub key: Key<T>,

@@ -226,7 +226,7 @@ pub fn epsilon_greedy(q_values: Tensor, epsilon: Tensor, key: Key<Tensor>) -> Te
 /// State of the environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // the pool's token: each step takes and returns it
+    pub handle: Handle<T>, // orders the pool's steps, as that of EnvPool's `xla()`
     pub obs: T,            // [N, ..]: last observations, in the environment's dtype
     pub episode_start: T,  // f32[N]: 1 where `obs` is the first of an episode
     pub lstm_state: LstmState<T>, // LSTM state before `obs`

@@ -231,7 +231,7 @@ fn init_train_state(
 /// State of the environment between two steps; N is 1.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
-    pub handle: Handle<T>, // the pool's token: each step takes and returns it
+    pub handle: Handle<T>, // orders the pool's steps, as that of EnvPool's `xla()`
     pub obs: T,            // f32[N, obs_size]: last observations
     pub key: Key<T>,
 }

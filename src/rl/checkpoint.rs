@@ -1,8 +1,9 @@
-//! Saved models: named arrays in a safetensors file, with metadata as JSON.
+//! Format of checkpoints and saved models: named arrays in a safetensors file, with metadata as JSON. What
+//! a run saves in it is in [`saved`].
 //!
-//! `model.safetensors` holds everything: the arrays, named by their paths in the tree, and the
+//! `NAME.safetensors` holds everything: the arrays, named by their paths in the tree, and the
 //! metadata in its header. It is written to a temporary file and renamed, so that there is always a
-//! complete checkpoint, either the old or the new one. `model.json` beside it is a copy of the
+//! complete checkpoint, either the old or the new one. `NAME.json` beside it is a copy of the
 //! metadata for people and tools; loading does not read it.
 
 use std::collections::{HashMap, HashSet};

@@ -35,7 +35,7 @@ const STATE: &str = "state";
 ///
 /// ```
 /// use podracer::envs::{EnvPool, PoolOptions};
-/// use podracer::rl::policy::{Policy, PolicyResults};
+/// use podracer::rl::{Policy, PolicyResults};
 /// use podracer::{Array, DType, Tensor};
 ///
 /// let pool = EnvPool::make("CartPole-v1", PoolOptions::default())?;

@@ -151,18 +151,22 @@ const PPO: &[&str] = &[
     "--update-epochs=2",
 ];
 
+/// Of small networks: XLA would compile for longer than the interpreter runs.
+const INTERPRET: &str = "--mode=interpret";
+
 #[test]
 fn ppo_bootstraps_where_episodes_are_truncated() {
-    matters_where_truncated::<ppo::Args>("Vector", PPO);
-    matters_where_truncated::<ppo_masked::Args>("Masked", PPO);
-    matters_where_truncated::<ppo_continuous_action::Args>("Box", PPO);
-    matters_where_truncated::<ppo_continuous_action_lstm::Args>("Box", PPO);
-    matters_where_truncated::<rpo_continuous_action::Args>("Box", PPO);
+    let small = [PPO, &[INTERPRET]].concat();
+    matters_where_truncated::<ppo::Args>("Vector", &small);
+    matters_where_truncated::<ppo_masked::Args>("Masked", &small);
+    matters_where_truncated::<ppo_continuous_action::Args>("Box", &small);
+    matters_where_truncated::<ppo_continuous_action_lstm::Args>("Box", &small);
+    matters_where_truncated::<rpo_continuous_action::Args>("Box", &small);
 }
 
 #[test]
 fn ppo_trxl_bootstraps_where_episodes_are_truncated() {
-    let small = ["--trxl-num-layers=1", "--trxl-dim=8", "--trxl-memory-length=3"];
+    let small = ["--trxl-num-layers=1", "--trxl-dim=8", "--trxl-memory-length=3", INTERPRET];
     let small = [PPO, &small].concat();
     matters_where_truncated::<ppo_trxl::Args>("Vector", &small);
     matters_where_truncated::<ppo_trxl::Args>("Board", &small);
@@ -171,8 +175,8 @@ fn ppo_trxl_bootstraps_where_episodes_are_truncated() {
 
 #[test]
 fn a2c_and_pqn_bootstrap_where_episodes_are_truncated() {
-    matters_where_truncated::<pqn::Args>("Vector", PPO);
-    let a2c = ["--total-timesteps=64", "--num-envs=2", "--num-steps=8"];
+    matters_where_truncated::<pqn::Args>("Vector", &[PPO, &[INTERPRET]].concat());
+    let a2c = ["--total-timesteps=64", "--num-envs=2", "--num-steps=8", INTERPRET];
     matters_where_truncated::<a2c::Args>("Vector", &a2c);
     matters_where_truncated::<a2c_continuous_action::Args>("Box", &a2c);
 }
@@ -228,6 +232,7 @@ fn algorithms_in_one_program_bootstrap_where_episodes_are_truncated() {
         "--update-epochs=1",
         "--updates-per-call=1",
         "--no-anneal-lr",
+        INTERPRET,
     ];
     matters_from_the_limit::<ppo_anakin::Args>("Pendulum-v1", &ppo, 256, 512);
     matters_from_the_limit::<ppo_anakin_gru::Args>("Pendulum-v1", &ppo, 256, 512);
@@ -240,6 +245,7 @@ fn algorithms_in_one_program_bootstrap_where_episodes_are_truncated() {
         "--learning-rate=0.01",
         "--updates-per-call=1",
         "--end-e=1",
+        INTERPRET,
     ];
     matters_from_the_limit::<dqn_anakin::Args>("MountainCar-v0", &dqn, 380, 500);
 }

@@ -1,4 +1,4 @@
-//! Automatic resets.
+//! Modes of the automatic reset, which [`slot`](crate::envs::pool::slot) carries out.
 
 /// Mode of the automatic reset: the step in which an environment starts its next episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

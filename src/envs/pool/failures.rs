@@ -26,7 +26,7 @@ pub enum OnError {
 pub struct Failure {
     /// Index of the environment.
     pub env_id: usize,
-    /// Number of the step in its episode, from 1.
+    /// Number of the step since the reset, from 1.
     pub step: u32,
     /// Error message of the environment.
     pub message: String,

@@ -1,4 +1,5 @@
-//! One environment inside a pool: its generator, its phase in the episode, and the reset rules.
+//! One environment inside a pool: its generator, its phase in the episode, and the reset rules. A game is
+//! what `reset` begins; it has several episodes where a lost life ends an episode.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

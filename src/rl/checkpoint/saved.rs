@@ -180,8 +180,8 @@ impl SavedMetadata {
         Ok(run_state)
     }
 
-    /// Checks that all saved settings are settings of `args`. Others would become flags that no run
-    /// saves, such as the file of a secret.
+    /// Checks that all saved settings are settings of `args`. Settings become flags, and a file from
+    /// outside could otherwise set flags that no run saves, such as the file of a secret.
     ///
     /// # Errors
     /// [`Error::Argument`] that names the first that is not.

@@ -45,10 +45,7 @@ const INTERRUPTED: i32 = 255;
 /// ```
 /// use clap::Parser;
 /// use podracer::rl::checkpoint::Checkpoint;
-/// use podracer::rl::policy::evaluation::Evaluation;
-/// use podracer::rl::run::trainer::Trainer;
-/// use podracer::rl::settings::options::RunOptions;
-/// use podracer::rl::summary::Summary;
+/// use podracer::rl::{Evaluation, RunOptions, Summary, Trainer};
 /// use podracer::{Array, Result, Tensor, Tree, algorithm};
 ///
 /// /// Halves a number until the timesteps are used up
@@ -242,8 +239,8 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         program.with_mode(mode).check_nans(check_nans)
     }
 
-    /// Makes a program of several devices, as [`pmap`](crate::pmap()) does: like [`jit`](Trainer::jit), but for
-    /// `--check-nans`.
+    /// Makes a program of several devices, as [`pmap`](crate::pmap()) does: like [`jit`](Trainer::jit).
+    /// `--check-nans` has no effect on it.
     #[track_caller]
     pub fn pmap<X, Y, F>(&mut self, name: &str, axis: &'static str, f: F) -> Pmap<X, Y, F>
     where
@@ -304,7 +301,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         let path = checkpoint_in(run);
         let metadata = algorithm::resumed_metadata(self.args, &path)?;
         let (state, run_state) = saved::read(&path, metadata, init, envs)?;
-        // Only now is the checkpoint known to fit: remove the events after it from the event file.
+        // Only now is the checkpoint known to fit: `written` cuts the event file after its last event.
         self.run.events.written()?;
         self.global_step = run_state.global_step;
         self.last_checkpoint = run_state.global_step;

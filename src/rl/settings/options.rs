@@ -1,4 +1,4 @@
-//! Flags that every algorithm has, in addition to its own.
+//! Flags that every algorithm has, in addition to its own. `shared_flags` has their rules.
 
 use std::path::PathBuf;
 

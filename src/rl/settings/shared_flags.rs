@@ -1,4 +1,5 @@
-//! Flags that algorithms share: their group in the help, and their part in saved and distributed runs.
+//! Rules of the flags that algorithms share: their group in the help, and what happens to them in saved
+//! and distributed runs. The flags themselves are in [`options`](crate::rl::settings::options).
 
 /// Description of a flag. Flags without one are specific to an algorithm: a saved run keeps their
 /// values, and all processes of a run have the same.
