@@ -4,9 +4,8 @@
 //! outside: `Params<Tensor>` and `Params<Array>`. Everything that takes or gives many values
 //! takes or gives a tree, and every message names a leaf by its path, as in `$.layers[0].w`.
 //!
-//! Derive [`Tree`] for your structs; fields that do not mention the leaf parameter are static:
-//! they belong to the structure, and a function compiled for one structure is compiled anew for
-//! another.
+//! Derive [`Tree`] for your structs; fields that do not mention the leaf parameter are static, parts of
+//! the structure: a function compiled for one structure is compiled anew for another.
 //!
 //! ```
 //! use podracer::tree::{self, Tree};

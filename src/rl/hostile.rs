@@ -13,8 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::array::Array;
 use crate::error::Result;
-use crate::rl::algorithm;
-use crate::rl::algorithm::Algorithm;
+use crate::rl::algorithm::{self, Algorithm};
 use crate::rl::checkpoint::saved::{CHECKPOINT, SavedMetadata};
 use crate::rl::checkpoint::{self, Checkpoint};
 use crate::rl::policy::evaluation::Evaluation;

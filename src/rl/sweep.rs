@@ -12,8 +12,7 @@ use std::path::Path;
 use serde::{Serialize, Serializer};
 
 use crate::error::{Error, Result};
-use crate::rl::returns::RETURN_WINDOW;
-use crate::rl::returns::Returns;
+use crate::rl::returns::{RETURN_WINDOW, Returns};
 use crate::rl::settings::ranges::{Range, range_of};
 
 pub use scalar::Scalar;

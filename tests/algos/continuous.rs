@@ -11,8 +11,7 @@ use podracer::algos::{
 use podracer::nn::{Activation, Dense, LstmCell, Mlp};
 use podracer::optim::RmsProp;
 use podracer::rl::Algorithm;
-use podracer::rl::buffers::replay::Transition;
-use podracer::rl::buffers::replay::concatenate_steps;
+use podracer::rl::buffers::replay::{Transition, concatenate_steps};
 use podracer::rl::environments::bounds::Bounds;
 use podracer::trace::ops::constant;
 use podracer::{Array, DType, Key, Tensor, Tree, interpret, random, tree, value_and_grad};

@@ -151,7 +151,7 @@ const PPO: &[&str] = &[
     "--update-epochs=2",
 ];
 
-/// Of small networks: XLA would compile for longer than the interpreter runs.
+/// The mode of the small networks, which XLA compiles for longer than the interpreter runs them.
 const INTERPRET: &str = "--mode=interpret";
 
 #[test]

@@ -13,10 +13,9 @@ use std::thread::JoinHandle;
 use crate::envs::env::seeds::EnvRng;
 use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
-use crate::envs::pool;
 use crate::envs::pool::backend::{Backend, Call};
 use crate::envs::pool::slot::guard;
-use crate::envs::pool::{EnvPool, PoolOptions};
+use crate::envs::pool::{self, EnvPool, PoolOptions};
 use crate::error::{Error, Result};
 
 /// Environment of several agents with discrete actions and equal spaces.

@@ -18,8 +18,7 @@ pub use read::{Event, Value, read_events};
 
 use crate::error::{Error, Result};
 use crate::output;
-use crate::rl::files;
-use crate::rl::files::is_at;
+use crate::rl::files::{self, is_at};
 use crate::rl::logging::track::Tracker;
 use prost::Message;
 use wire::{

@@ -11,10 +11,8 @@ use crate::trace::DType;
 
 use crate::rl::algorithm::Algorithm;
 use crate::rl::environments::bounds::Bounds;
-use crate::rl::environments::spaces;
-use crate::rl::environments::spaces::{Masked, Sizes};
-use crate::rl::environments::support::is_flattened;
-use crate::rl::environments::support::{ActionSupport, EnvSupport};
+use crate::rl::environments::spaces::{self, Masked, Sizes};
+use crate::rl::environments::support::{ActionSupport, EnvSupport, is_flattened};
 
 fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
     let num_threads = args.options().num_threads;

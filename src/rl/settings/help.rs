@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use clap::{Arg, Command};
 
 use crate::rl::settings::ranges::{Range, is_numeric, is_switch, range_of};
-use crate::rl::settings::shared_flags;
-use crate::rl::settings::shared_flags::{EXPERIMENT, RUN};
+use crate::rl::settings::shared_flags::{self, EXPERIMENT, RUN};
 
 /// Heading of the flags of one algorithm.
 const ALGORITHM: &str = "Algorithm";
