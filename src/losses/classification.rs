@@ -201,10 +201,12 @@ pub fn multiclass_sparsemax_loss(scores: Tensor, labels: Tensor) -> Tensor {
     let op = "multiclass_sparsemax_loss";
     ensure_floats(op, ["scores"], [scores]);
     let score = chosen(op, ["scores", "labels"], scores, labels);
-    let probs = sparsemax(scores);
-    let differences = scores - score.expand_dims(-1);
-    let gains = where_(probs.gt(0.0), differences, 0.0);
-    (probs * gains).sum(-1) + 0.5 * (1.0 - probs.square().sum(-1))
+    // Distances to the greatest score: sums of huge scores would be rounded.
+    let greatest = scores.max(-1).stop_gradient();
+    let distances = scores - greatest.expand_dims(-1);
+    let probs = sparsemax(distances);
+    let gains = where_(probs.gt(0.0), distances, 0.0);
+    (probs * gains).sum(-1) + 0.5 * (1.0 - probs.square().sum(-1)) + (greatest - score)
 }
 
 /// Returns the Fenchel-Young loss of a maximum function, `max_fun(scores) - targets . scores` (Blondel

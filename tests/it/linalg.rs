@@ -2,7 +2,7 @@
 
 use podracer::trace::numpy::{self, det};
 use podracer::trace::ops::concatenate;
-use podracer::{Array, Complex, DType, Literal, Tensor, grad, interpret, jit, jvp};
+use podracer::{Array, Complex, DType, Literal, Tensor, grad, interpret, jit, jvp, vmap};
 
 use crate::quickly;
 
@@ -231,6 +231,10 @@ const ITERATIONS: &[Named] = &[
     ("svd of a tall matrix", |a| <[Tensor; 3]>::from(numpy::svd(tall(a), true)).to_vec()),
     ("svdvals", |a| vec![numpy::svdvals(a)]),
     ("pinv", |a| vec![numpy::pinv(a, None)]),
+    ("lstsq", |a| {
+        let solved = |a: Tensor| numpy::lstsq(a, a.index_axis(1, 0), None).0;
+        vec![vmap(solved)(a)]
+    }),
     ("spectral norm", |a| vec![numpy::matrix_norm(a, numpy::MatrixNorm::Spectral)]),
     ("nuclear norm", |a| vec![numpy::matrix_norm(a, numpy::MatrixNorm::Nuclear)]),
     ("eig", |a| {

@@ -3,6 +3,7 @@
 //! expression of JAX, and ours; `tests/fixtures/special/make.py` reads the tables and writes JAX's
 //! numbers. The fixture has `f32`, `i32` and `c64`; the last test asks a live JAX for every type.
 
+mod arrays;
 mod differences;
 mod elementwise;
 mod reductions;
@@ -10,8 +11,8 @@ mod reductions;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use podracer::trace::ops::{complex, ones_like};
-use podracer::{Array, DType, Literal, Mode, Result, Tensor, interpret, jit, vjp};
+use podracer::trace::ops::{complex, constant, ones_like};
+use podracer::{Array, DType, Literal, Mode, Result, Tensor, grad, interpret, jit, vjp};
 
 use self::differences::{DIFFERENCES, Difference, OF_OTHER_TYPES, Point};
 use crate::chunks::in_chunks;
@@ -56,6 +57,8 @@ const TABLES: &[(&str, &[Row])] = &[
     ("PAIRS_OF_UPDATES", reductions::PAIRS_OF_UPDATES),
     ("INT_PAIRS", reductions::INT_PAIRS),
     ("EMPTY", reductions::EMPTY),
+    ("ARRAY_PAIRS", arrays::ARRAY_PAIRS),
+    ("ARRAY_VECTOR", arrays::ARRAY_VECTOR),
 ];
 
 /// The value of `f`, and if it and the table have derivatives cotangents of ones pulled back to each
@@ -194,7 +197,11 @@ impl Law {
         let recorded = &self.all[&format!("{name}.{dtype}")];
         let derivatives = recorded.get("d").into_iter().flatten();
         let expected: Vec<&Literal> = recorded["value"].iter().chain(derivatives).collect();
-        assert_eq!(found.len(), expected.len(), "{name}.{dtype}: results");
+        if found.len() != expected.len() {
+            let (found, expected) = (found.len(), expected.len());
+            self.faults.push(format!("{name}.{dtype}: {found} results instead of {expected}"));
+            return;
+        }
         for (which, (found, expected)) in found.iter().zip(expected).enumerate() {
             if found.ty().shape != expected.ty().shape
                 || found.ty().dtype.is_float() != expected.ty().dtype.is_float()
@@ -314,6 +321,15 @@ fn divisors_of_the_least_integer_are_those_of_numpy() {
 }
 
 #[test]
+fn derivatives_of_scattered_maxima_pass_nan_elsewhere() {
+    let greatest = |x: Tensor| x.at(&[constant([0])]).max(constant([2.0f32]));
+    let slopes = |x: Tensor| grad(|x: Tensor| greatest(x).sum(..))(x);
+    for (x, expected) in [([1.0, f32::NAN], [0.0, 1.0]), ([3.0, f32::NAN], [1.0, 1.0])] {
+        assert_eq!(jit(slopes).call(Array::from(x)).unwrap().to_vec::<f32>().unwrap(), expected);
+    }
+}
+
+#[test]
 fn the_page_lists_every_difference() {
     let page = std::fs::read_to_string("docs/jax-parity.md").unwrap();
     let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -321,6 +337,140 @@ fn the_page_lists_every_difference() {
         let line = format!("- {}", difference.line);
         assert!(page.contains(&line), "docs/jax-parity.md lacks: {line}");
     }
+}
+
+/// Functions without a row, by what holds them.
+const WITHOUT_A_ROW: &[(&str, &[&str])] = &[
+    (
+        "moves, repeats or counts elements, and computes nothing with them",
+        &[
+            "append",
+            "array_split",
+            "atleast_1d",
+            "atleast_2d",
+            "atleast_3d",
+            "block",
+            "broadcast_arrays",
+            "column_stack",
+            "delete",
+            "diag",
+            "diagflat",
+            "diagonal",
+            "diagonal_of",
+            "dsplit",
+            "dstack",
+            "fftshift",
+            "fill_diagonal",
+            "fliplr",
+            "flipud",
+            "hsplit",
+            "hstack",
+            "ifftshift",
+            "insert",
+            "ix_",
+            "matrix_transpose",
+            "meshgrid",
+            "place",
+            "put",
+            "put_along_axis",
+            "resize",
+            "rollaxis",
+            "rot90",
+            "split_at",
+            "unstack",
+            "vsplit",
+            "vstack",
+        ],
+    ),
+    (
+        "takes sizes or indices",
+        &[
+            "bartlett",
+            "bernoulli",
+            "blackman",
+            "diag_indices",
+            "diag_indices_from",
+            "fftfreq",
+            "geomspace",
+            "hamming",
+            "hanning",
+            "kaiser",
+            "logspace",
+            "padding",
+            "ravel_multi_index",
+            "rfftfreq",
+            "strides",
+            "tri",
+            "tril_indices",
+            "tril_indices_from",
+            "triu_indices",
+            "triu_indices_from",
+            "unravel_index",
+        ],
+    ),
+    ("calls a function of its caller", &["apply_along_axis", "apply_over_axes", "fromfunction"]),
+    (
+        "decomposes matrices: tests/it/linalg.rs, which holds them to NaN of NaN and infinities",
+        &[
+            "cho_solve",
+            "cond",
+            "det",
+            "eig",
+            "eigh",
+            "eigvals",
+            "eigvalsh",
+            "inv",
+            "lstsq",
+            "lu",
+            "matrix_rank",
+            "orthonormal_columns",
+            "pinv",
+            "polyfit",
+            "qr",
+            "roots",
+            "slogdet",
+            "solve",
+            "svd",
+            "svdvals",
+            "tensorinv",
+            "tensorsolve",
+        ],
+    ),
+];
+
+/// A new function of arrays fails this test until it has a row, or a reason to have none.
+#[test]
+fn every_function_has_a_row_or_a_reason() {
+    let text = |path: &str| std::fs::read_to_string(path).unwrap();
+    let tables =
+        ["special_values/elementwise", "special_values/reductions", "special_values/arrays"];
+    let rows: String = tables.map(|name| text(&format!("tests/it/{name}.rs"))).concat()
+        + &text("tests/it/elementary/functions.rs");
+    let words: BTreeSet<&str> = rows.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let mut names = BTreeSet::new();
+    let files = std::fs::read_dir("src/trace/numpy").unwrap();
+    let files = files.map(|file| file.unwrap().path().to_str().unwrap().to_string());
+    for file in files.chain(["src/trace/ops/reduce.rs".to_string()]) {
+        for line in text(&file).lines() {
+            let Some(rest) = line.trim().strip_prefix("pub fn ") else { continue };
+            let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
+            names.extend((!name.is_empty()).then(|| name.to_string()));
+        }
+    }
+    assert!(names.contains("nanmean") && names.contains("std_ddof") && names.contains("wofz"));
+    let excepted: BTreeSet<&str> =
+        WITHOUT_A_ROW.iter().flat_map(|(_, names)| *names).copied().collect();
+    let names = names.iter().map(String::as_str);
+    let missing: Vec<&str> =
+        names.clone().filter(|name| !words.contains(name) && !excepted.contains(name)).collect();
+    assert!(
+        missing.is_empty(),
+        "add rows to tests/it/special_values, or a reason here: {missing:?}"
+    );
+    let known: BTreeSet<&str> = names.collect();
+    let idle: Vec<&&str> =
+        excepted.iter().filter(|name| words.contains(*name) || !known.contains(*name)).collect();
+    assert!(idle.is_empty(), "have rows, or are no functions: {idle:?}");
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub(crate) fn jvp_scatter_mul(
 }
 
 /// Tangent of a scatter that takes a maximum or minimum. All values that attain the extreme at an
-/// index, the operand's too, share the derivative there.
+/// index, the operand's too, share the derivative there. NaN among updates has none, as in JAX.
 pub(crate) fn jvp_scatter_extreme(
     dims: &ScatterDims,
     [operand, indices, updates]: [Tensor; 3],
@@ -67,9 +67,9 @@ pub(crate) fn jvp_scatter_extreme(
     };
     let back = gather_of_scatter(dims, &operand.shape(), &updates.shape());
     let add = ScatterDims { kind: ScatterKind::Add, ..dims.clone() };
-    let operand_holds = one_where(operand.eq(y), operand);
+    let operand_holds = one_where(operand.eq(y) | operand.ne(operand), operand);
     let update_holds = one_where(updates.eq(ops::gather(y, indices, back.clone())), updates);
-    let count = ops::scatter(operand_holds, indices, update_holds, add.clone());
+    let count = ops::scatter(operand_holds, indices, update_holds, add.clone()).maximum(1.0);
     let kept = operand_t.map(|t| t * (operand_holds / count));
     let written = updates_t.map(|t| {
         let shares = t * (update_holds / ops::gather(count, indices, back));

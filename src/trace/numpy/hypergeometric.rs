@@ -3,8 +3,11 @@
 use std::panic::Location;
 
 use super::incomplete::{epsilon, in_f32};
+use super::special::gammasgn;
 use crate::trace::control::{scan, while_loop};
-use crate::trace::ops::{arange, broadcast_pair, constant, full_like, ones_like, stack, where_};
+use crate::trace::ops::{
+    arange, broadcast_pair, constant, full_like, ones_like, stack, where_, zeros_like,
+};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::DType;
 
@@ -50,8 +53,9 @@ fn kummer([a, b, x]: [Tensor; 3]) -> Tensor {
     where_((fails | b.eq(0.0)) & a.eq(0.0), ones_like(x), value)
 }
 
-/// `jax.scipy.special.hyp2f1`: Gauss's hypergeometric function for `x` from -infinity to below 1, by
-/// its power series; NaN from 1 on.
+/// `jax.scipy.special.hyp2f1`: Gauss's hypergeometric function for `x` from -infinity to 1, by its power
+/// series; NaN above 1, where it is complex, unless it is a polynomial (`a` or `b` is 0 or a negative
+/// whole number).
 #[track_caller]
 pub fn hyp2f1(a: Tensor, b: Tensor, c: Tensor, x: Tensor) -> Tensor {
     let _scope = function("hyp2f1");
@@ -62,15 +66,42 @@ fn gauss([a, b, c, x]: [Tensor; 4]) -> Tensor {
     let eps = epsilon(x);
     let (a, x) = broadcast_pair("hyp2f1", a, x);
     let [b, c] = [b, c].map(|y| broadcast_pair("hyp2f1", x, y).1);
-    let inside = x.lt(1.0);
+    let is_negative = |p: Tensor| p.le(0.0) & p.eq(p.floor());
+    let is_polynomial = is_negative(a) | is_negative(b);
+    let inside = x.lt(1.0) | is_polynomial;
+    let at_one = where_(is_polynomial, zeros_like(x), x).eq(1.0);
     let x = where_(inside, x, full_like(x, 0.5));
     // Pfaff's transformation moves negative numbers to 0..1.
     let negative = x.lt(0.0);
     let second = where_(negative, c - b, b);
     let y = where_(negative, x / (x - 1.0), x);
-    let sum = series(x, eps, |k| (a + k) * (second + k) / (c + k) * (y / (k + 1.0)));
+    // A series whose numerators reach 0 ends there, also if its denominators reach it later.
+    let ended = |p: Tensor, k: Tensor| is_negative(p) & k.ge(-p);
+    let ratio = |k: Tensor| {
+        let ratio = (a + k) * (second + k) / (c + k) * (y / (k + 1.0));
+        where_(ended(a, k) | ended(second, k), zeros_like(ratio), ratio)
+    };
+    let sum = series(x, eps, ratio);
     let value = where_(negative, (1.0 - x).pow(-a) * sum, sum);
-    where_(inside, value, full_like(x, f64::NAN))
+    // A denominator that is 0 before that is a pole.
+    let ends = |p: Tensor| is_negative(p) & p.ge(c);
+    let pole = is_negative(c) & !ends(a) & !ends(b) & x.ne(0.0) & !(a + b).is_nan();
+    let value = where_(pole, full_like(x, f64::INFINITY), value);
+    let value = where_(x.eq(0.0) & !(a + b + c).is_nan(), ones_like(x), value);
+    let value = where_(inside, value, full_like(x, f64::NAN));
+    where_(at_one, gauss_at_one(a, b, c), value)
+}
+
+/// The limit of [`gauss`] at 1: Gauss's product of gamma functions.
+fn gauss_at_one(a: Tensor, b: Tensor, c: Tensor) -> Tensor {
+    let rest = c - a - b;
+    let converges = rest.gt(0.0);
+    let rest = where_(converges, rest, ones_like(rest));
+    let sign = [c, c - a, c - b].into_iter().map(gammasgn).fold(ones_like(c), |x, y| x * y);
+    let size = c.lgamma() + rest.lgamma() - (c - a).lgamma() - (c - b).lgamma();
+    let diverges =
+        where_((a + b + c).is_nan(), full_like(c, f64::NAN), full_like(c, f64::INFINITY));
+    where_(converges, sign * size.exp(), diverges)
 }
 
 /// `jax.scipy.special.bessel_jn` with `v` and `n_iter`: the Bessel functions of the first kind of orders

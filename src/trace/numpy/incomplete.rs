@@ -204,7 +204,10 @@ pub fn random_gamma_grad(a: Tensor, x: Tensor) -> Tensor {
         in_f32("random_gamma_grad", [a, x], |[a, x]| {
             let (a, x) = broadcast_pair("random_gamma_grad", a, x);
             let density = ((a - 1.0) * x.log() - x - a.lgamma()).exp();
-            -gradient_by_a([a, x]) / density
+            let gradient = -gradient_by_a([a, x]) / density;
+            // Samples that are 0 do not move, and no sample lies where the density is 0.
+            let still = x.log().is_inf() | density.eq(0.0);
+            where_(still & a.gt(0.0) & x.ge(0.0), zeros_like(x), gradient)
         })
     })
 }

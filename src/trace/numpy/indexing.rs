@@ -4,8 +4,8 @@ use std::panic::Location;
 
 use crate::trace::literal::Literal;
 use crate::trace::ops::{
-    AxisList, IndexMode, Operand, arange, axis_of, broadcast_shapes, constant, iota, where_, wide,
-    zeros, zeros_like,
+    AxisList, IndexMode, Operand, arange, axis_of, broadcast_shapes, constant, full, iota, where_,
+    wide, zeros, zeros_like,
 };
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::{DType, Shape, TensorType};
@@ -211,9 +211,16 @@ pub fn piecewise(x: Tensor, conditions: &[Tensor], functions: &[Piece<'_>]) -> T
         fail_op("piecewise", problem);
     }
     at_line(Location::caller(), || {
-        let rest = functions.get(wanted).map_or_else(|| zeros_like(x), |f| f(x));
-        let pairs = conditions.iter().zip(functions);
-        pairs.fold(rest, |rest, (&condition, f)| where_(condition, f(x), rest))
+        // A function whose value is not chosen at an element passes no derivative there: what it has
+        // may be NaN.
+        let of = |f: Piece<'_>, chosen: Tensor| f(where_(chosen, x, x.stop_gradient()));
+        let none = constant(false);
+        let later = |i: usize| conditions[i..].iter().fold(none, |any, &condition| any | condition);
+        let rest = functions.get(wanted).map_or_else(|| zeros_like(x), |f| of(f, !later(0)));
+        let pieces = conditions.iter().zip(functions).enumerate();
+        pieces.fold(rest, |rest, (i, (&condition, f))| {
+            where_(condition, of(f, condition & !later(i + 1)), rest)
+        })
     })
 }
 
@@ -377,11 +384,16 @@ impl Tensor {
             );
             fail_op("compress", problem);
         }
+        let place = axis_of("compress", axis, self.rank());
         at_line(Location::caller(), || {
+            if length == 0 {
+                let shape = self.shape().without_axis(place).with_axis(place, size);
+                return full(shape, fill, self.dtype());
+            }
             let at = condition.nonzero(size, length as i32)[0];
             let taken = self.take_mode(at, axis, IndexMode::Clip);
             let mut shape = vec![1; self.rank()];
-            shape[axis_of("compress", axis, self.rank())] = size;
+            shape[place] = size;
             let there = at.lt(length).reshape(shape).broadcast_to(taken.shape());
             where_(there, taken, crate::trace::ops::full_like(taken, fill))
         })

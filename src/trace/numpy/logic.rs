@@ -317,8 +317,8 @@ impl Tensor {
         at_line(Location::caller(), || {
             let (x, y) = broadcast_pair("lcm", self, y);
             let safe = where_(divisor.eq(0), ones_like(divisor), divisor);
-            let multiple = crate::trace::ops::div(x, safe) * y;
-            if multiple.dtype().is_unsigned() { multiple } else { multiple.abs() }
+            let [x, y] = [x, y].map(|x| if x.dtype().is_unsigned() { x } else { x.abs() });
+            crate::trace::ops::div(x, safe) * y
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use crate::trace::numpy::einsum;
-use crate::trace::ops::{arange, axis_of};
+use crate::trace::ops::{arange, axis_of, where_, zeros_like};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::DType;
 
@@ -47,8 +47,10 @@ pub fn ragged_dot(lhs: Tensor, rhs: Tensor, group_sizes: Tensor) -> Tensor {
         let ends = group_sizes.cumsum(0).expand_dims(0);
         let starts = ends - group_sizes.expand_dims(0);
         let rows = arange(left.shape[0], sizes.dtype).expand_dims(1);
-        let member = (rows.ge(starts) & rows.lt(ends)).to(left.dtype);
-        einsum("mg,mk,gkn->mn", &[member, lhs, rhs])
+        let member = (rows.ge(starts) & rows.lt(ends)).t().expand_dims(2);
+        // Selected, not multiplied: rows of other groups may be infinite or NaN.
+        let of_groups = where_(member, lhs.expand_dims(0), 0.0);
+        einsum("gmk,gkn->mn", &[of_groups, rhs])
     })
 }
 
@@ -107,7 +109,26 @@ pub fn reduce(
     })
 }
 
-/// `lax.mulhi`: the upper half of the products of integers of at most 32 bits, of twice their size.
+/// [`mulhi`] of 64 bits, by four products of halves.
+fn mulhi_of_64_bits(x: Tensor, y: Tensor) -> Tensor {
+    let dtype = x.dtype();
+    let halves = |x: Tensor| {
+        let x = x.to(DType::U64);
+        (x >> 32, x & u32::MAX)
+    };
+    let ((x1, x0), (y1, y0)) = (halves(x), halves(y));
+    let middle = x1 * y0 + ((x0 * y0) >> 32);
+    let lower = x0 * y1 + (middle & u32::MAX);
+    let product = (x1 * y1 + (middle >> 32) + (lower >> 32)).to(dtype);
+    if dtype.is_unsigned() {
+        return product;
+    }
+    // A negative factor was taken for one that is 2^64 greater.
+    let excess = |x: Tensor, y: Tensor| where_(x.lt(0), y, zeros_like(y));
+    product - excess(x, y) - excess(y, x)
+}
+
+/// `lax.mulhi`: the upper half of the products of integers, which have twice their size.
 ///
 /// # Errors
 /// Ends the trace at other types.
@@ -116,12 +137,14 @@ pub fn mulhi(x: Tensor, y: Tensor) -> Tensor {
     let _scope = function("mulhi");
     let dtype = x.dtype();
     let bits = 8 * dtype.size();
-    if !dtype.is_int() || bits > 32 || y.dtype() != dtype {
-        let problem =
-            format!("takes integers of one type of at most 32 bits, and was given {}", x.ty());
+    if !dtype.is_int() || dtype.is_int4() || y.dtype() != dtype {
+        let problem = format!("takes integers of one type, and was given {}", x.ty());
         fail_op("mulhi", format!("{problem} and {}", y.ty()));
     }
     at_line(Location::caller(), || {
+        if bits == 64 {
+            return mulhi_of_64_bits(x, y);
+        }
         let wide = if dtype.is_unsigned() { DType::U64 } else { DType::I64 };
         ((x.to(wide) * y.to(wide)) >> bits as i32).to(dtype)
     })

@@ -4,7 +4,9 @@ use std::panic::Location;
 
 use crate::trace::literal::Literal;
 use crate::trace::op::ReduceOp;
-use crate::trace::ops::{IndexMode, axis_of, concatenate, full, full_like, where_, wide, zeros};
+use crate::trace::ops::{
+    IndexMode, axis_of, concatenate, full, full_like, sort_by, where_, wide, zeros,
+};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::{DType, TensorType};
 
@@ -21,12 +23,18 @@ pub struct Unique {
     pub counts: Tensor,
 }
 
-/// `jnp.unique_all` with `size`: unique elements of `x` in row-major order, ascending. NaN is equal
-/// to itself. Where there are fewer than `size`, the least one fills; where there are more, the
-/// greatest ones are left out.
+/// `jnp.unique_all` with `size`: unique elements of `x` in row-major order, ascending. Every NaN is
+/// unique; [`Tensor::unique`] takes them for equal. Where there are fewer than `size`, the least one
+/// fills; where there are more, the greatest ones are left out.
 #[track_caller]
 pub fn unique_all(x: Tensor, size: usize) -> Unique {
     let _scope = function("unique_all");
+    unique_of(x, size, |after, before| after.ne(before))
+}
+
+/// The unique elements, where `differ` compares neighbors in sorted order.
+#[track_caller]
+fn unique_of(x: Tensor, size: usize, differ: impl Fn(Tensor, Tensor) -> Tensor) -> Unique {
     let count = x.numel();
     if count == 0 {
         fail_op("unique_all", format!("takes at least one element; was given {}", x.ty()));
@@ -35,7 +43,7 @@ pub fn unique_all(x: Tensor, size: usize) -> Unique {
         let (flat, shape) = (x.ravel(), x.shape());
         let order = flat.argsort(0);
         let sorted = flat.take_mode(order, 0, IndexMode::Clip);
-        let first = first_of_runs(sorted);
+        let first = first_of_runs(sorted, differ);
         let starts = first.nonzero(size, 0)[0];
         let ranks = first.to(DType::I32).cumsum(0) - 1;
         let inverse = zeros([count], DType::I32).at(&[order]).set(ranks).reshape(shape);
@@ -51,16 +59,21 @@ pub fn unique_all(x: Tensor, size: usize) -> Unique {
     })
 }
 
-/// True for each element of a sorted vector that differs from the one before. NaN is equal to NaN.
+/// Compares elements, NaN being equal to NaN.
 #[track_caller]
-fn first_of_runs(sorted: Tensor) -> Tensor {
+fn differ(x: Tensor, y: Tensor) -> Tensor {
+    if x.dtype().is_float() { x.ne(y) & !(x.is_nan() & y.is_nan()) } else { x.ne(y) }
+}
+
+/// True for the first element of a sorted vector, and for each that differs from the one before.
+#[track_caller]
+fn first_of_runs(sorted: Tensor, differ: impl Fn(Tensor, Tensor) -> Tensor) -> Tensor {
     let count = sorted.numel();
-    let (after, before) = (sorted.slice_axis(0, 1, count), sorted.slice_axis(0, 0, count - 1));
-    let mut differs = after.ne(before);
-    if sorted.dtype().is_float() {
-        differs = differs & !(after.is_nan() & before.is_nan());
+    if count == 0 {
+        return zeros([0], DType::Bool);
     }
-    concatenate(&[full([1], 1.0, DType::Bool), differs], 0)
+    let (after, before) = (sorted.slice_axis(0, 1, count), sorted.slice_axis(0, 0, count - 1));
+    concatenate(&[full([1], 1.0, DType::Bool), differ(after, before)], 0)
 }
 
 /// `jnp.union1d` with `size`: the elements of either vector, ascending, as [`Tensor::unique`].
@@ -74,10 +87,7 @@ pub fn union1d(x: Tensor, y: Tensor, size: usize) -> Tensor {
 #[track_caller]
 fn unique_where(x: Tensor, holds: impl Fn(Tensor) -> Tensor, size: usize, fill: f64) -> Tensor {
     let sorted = x.ravel().sort(0);
-    if sorted.numel() == 0 {
-        return full([size], fill, sorted.dtype());
-    }
-    sorted.extract(first_of_runs(sorted) & holds(sorted), size, fill)
+    sorted.extract(first_of_runs(sorted, differ) & holds(sorted), size, fill)
 }
 
 /// `jnp.intersect1d` with `size` and `fill_value`: the elements of both vectors, ascending, each once.
@@ -96,13 +106,19 @@ pub fn setdiff1d(x: Tensor, y: Tensor, size: usize, fill: f64) -> Tensor {
 }
 
 /// `jnp.setxor1d` with `size` and `fill_value`: the elements of exactly one of the vectors, ascending,
-/// each once.
+/// each once. NaN of one vector is not equal to NaN of the other.
 #[track_caller]
 pub fn setxor1d(x: Tensor, y: Tensor, size: usize, fill: f64) -> Tensor {
     let _scope = function("setxor1d");
     at_line(Location::caller(), || {
-        let both = concatenate(&[x.ravel(), y.ravel()], 0);
-        unique_where(both, |z| z.isin(x).ne(z.isin(y)), size, fill)
+        let alone = |x: Tensor, y: Tensor| {
+            let sorted = x.ravel().sort(0);
+            (sorted, first_of_runs(sorted, differ) & !sorted.isin(y))
+        };
+        let ((x, in_x), (y, in_y)) = (alone(x, y), alone(y, x));
+        let flags = concatenate(&[in_x, in_y], 0);
+        let (sorted, flags) = sort_by(concatenate(&[x, y], 0), &[flags], 0);
+        sorted.extract(flags[0], size, fill)
     })
 }
 
@@ -169,12 +185,12 @@ pub fn segment_min(x: Tensor, ids: Tensor, num_segments: usize) -> Tensor {
 }
 
 impl Tensor {
-    /// `jnp.unique` with `size`: the unique elements, ascending; see [`unique_all`], which has their
+    /// `jnp.unique` with `size`: the unique elements, ascending, NaN once; see [`unique_all`], which has
     /// positions and counts as well.
     #[track_caller]
     pub fn unique(self, size: usize) -> Tensor {
         let _scope = function("unique");
-        unique_all(self, size).values
+        unique_of(self, size, differ).values
     }
 
     /// `lax.reduce_xor` over `axis`, which vanishes: bitwise on integers, logical on bools.

@@ -1,6 +1,6 @@
 //! Elementwise functions beside those of `tests/it/elementary`, and functions of vectors.
 
-use podracer::trace::numpy::{self as np, Closeness, ConvolveMode};
+use podracer::trace::numpy::{self as np, BitOrder, Closeness, ConvolveMode};
 use podracer::trace::ops::{constant, div, full_like, ones_like, where_};
 use podracer::{DType, Literal, Tensor, losses};
 
@@ -18,6 +18,11 @@ fn equal_nan() -> Closeness {
 /// NaN instead of an `x` that is as huge as `y`: JAX's loop of `gammainc` does not end there in f64.
 fn unequal(x: Tensor, y: Tensor) -> Tensor {
     where_(x.eq(y) & x.gt(1e30), full_like(x, f64::NAN), x)
+}
+
+/// 2 instead of infinities: JAX's loop of `hyp2f1` does not end there.
+fn finite(x: Tensor) -> Tensor {
+    where_(x.is_inf(), full_like(x, 2.0), x)
 }
 
 /// Functions of the vector of special values.
@@ -85,6 +90,13 @@ pub const UNARY: &[Row] = &[
     ("log_cosh", "optax.losses.log_cosh(x)", One(|x| losses::log_cosh(x, 0.0))),
     ("l2_loss", "optax.losses.l2_loss(x)", One(|x| losses::l2_loss(x, 0.0))),
     ("huber_loss", "optax.losses.huber_loss(x)", One(|x| losses::huber_loss(x, 0.0, 1.0))),
+    ("iscomplex", "jnp.iscomplex(x)", One(|x| x.iscomplex())),
+    ("isreal", "jnp.isreal(x)", One(|x| x.isreal())),
+    (
+        "bessel_jn",
+        "jnp.moveaxis(special.bessel_jn(x, v=2, n_iter=20), 0, -1)",
+        One(|x| np::bessel_jn(x, 2, 20).moveaxis(0, -1)),
+    ),
 ];
 
 /// Functions of the vector as a whole, without denormal numbers.
@@ -180,6 +192,26 @@ pub const BINARY: &[Row] = &[
     ("hinge_loss", "optax.losses.hinge_loss(x, y)", Two(losses::hinge_loss)),
     ("perceptron_loss", "optax.losses.perceptron_loss(x, y)", Two(losses::perceptron_loss)),
     ("sparsemax_loss", "optax.losses.sparsemax_loss(x, y)", Two(losses::sparsemax_loss)),
+    ("allclose", "jnp.allclose(x, y)", Two(|x, y| x.allclose(y, Closeness::default()))),
+    ("array_equiv", "jnp.array_equiv(x, y)", Two(np::array_equiv)),
+    (
+        "igamma_grad_a",
+        "lax.igamma_grad_a(lax.stop_gradient(unequal(x, y)), lax.stop_gradient(y))",
+        Two(|x, y| np::igamma_grad_a(unequal(x, y).stop_gradient(), y.stop_gradient())),
+    ),
+    (
+        "random_gamma_grad",
+        "lax.random_gamma_grad(lax.stop_gradient(unequal(x, y)), lax.stop_gradient(y))",
+        Two(|x, y| np::random_gamma_grad(unequal(x, y).stop_gradient(), y.stop_gradient())),
+    ),
+    (
+        "sph_harm_y",
+        "special.sph_harm_y(jnp.full(x.shape, 2), jnp.full(x.shape, 1), x, y, n_max=2)",
+        Two(|x, y| {
+            let degree = ones_like(x).to(DType::I32);
+            np::sph_harm_y(degree * 2, degree, x, y, 2)
+        }),
+    ),
 ];
 
 /// Functions of all triples of fewer special values.
@@ -193,6 +225,16 @@ pub const TERNARY: &[Row] = &[
 pub const TRIPLES_OF_VALUES: &[Row] = &[
     ("betainc", "special.betainc(x, y, z)", Three(np::betainc)),
     ("hyp1f1", "special.hyp1f1(x, y, z)", Three(np::hyp1f1)),
+    (
+        "hyp2f1",
+        "special.hyp2f1(finite(x), finite(y), finite(z), jnp.full_like(x, 0.5))",
+        Three(|x, y, z| np::hyp2f1(finite(x), finite(y), finite(z), full_like(x, 0.5))),
+    ),
+    (
+        "hyp2f1_of_x",
+        "special.hyp2f1(finite(x), jnp.full_like(x, 1.5), finite(y), z)",
+        Three(|x, y, z| np::hyp2f1(finite(x), full_like(x, 1.5), finite(y), z)),
+    ),
 ];
 
 /// Functions of complex numbers.
@@ -224,6 +266,10 @@ pub const COMPLEX_UNARY: &[Row] = &[
     ("complex_sigmoid", "nn.sigmoid(x)", One(|x| x.sigmoid())),
     ("complex_square", "jnp.square(x)", One(|x| x.square())),
     ("complex_reciprocal", "jnp.reciprocal(x)", One(|x| x.reciprocal())),
+    ("complex_iscomplex", "jnp.iscomplex(x)", One(|x| x.iscomplex())),
+    ("complex_isreal", "jnp.isreal(x)", One(|x| x.isreal())),
+    ("complex_wofz", "special.wofz(x)", One(np::wofz)),
+    ("complex_sort", "jnp.sort_complex(x)", One(|x| x.sort_complex())),
 ];
 
 /// Functions of pairs of complex numbers.
@@ -262,6 +308,14 @@ pub const INT_UNARY: &[Row] = &[
     ("int_bincount", "jnp.bincount(x, length=3)", One(|x| x.bincount(3))),
     ("int_diff", "jnp.diff(x)", One(|x| x.diff(0))),
     ("int_isin", "jnp.isin(x, x[::2])", One(|x| x.isin(x.strided_slice(&[0], &[x.dim(0)], &[2])))),
+    ("int_bitwise_count", "jnp.bitwise_count(x)", One(|x| x.bitwise_count())),
+    ("int_cummax_reverse", "lax.cummax(x, 0, reverse=True)", One(|x| x.cummax_reverse(0))),
+    (
+        "int_unpackbits",
+        "jnp.unpackbits(x.astype(jnp.uint8))",
+        One(|x| x.to(DType::U8).unpackbits(0, BitOrder::Big)),
+    ),
+    ("int_packbits", "jnp.packbits(x)", One(|x| x.packbits(0, BitOrder::Big))),
 ];
 
 /// Functions of pairs of integers.
@@ -285,4 +339,8 @@ pub const INT_BINARY: &[Row] = &[
     ("int_lt", "x < y", Two(|x, y| x.lt(y))),
     ("int_ge", "x >= y", Two(|x, y| x.ge(y))),
     ("int_isclose", "jnp.isclose(x, y)", Two(|x, y| x.isclose(y, Closeness::default()))),
+    // The loop of JAX does not end at the least integers.
+    ("int_gcd", "jnp.gcd(x // 2, y // 2)", Two(|x, y| x.floor_div(2).gcd(y.floor_div(2)))),
+    ("int_lcm", "jnp.lcm(x // 2, y // 2)", Two(|x, y| x.floor_div(2).lcm(y.floor_div(2)))),
+    ("int_mulhi", "lax.mulhi(x, y)", Two(np::mulhi)),
 ];

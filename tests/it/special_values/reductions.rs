@@ -139,6 +139,10 @@ fn none() -> Tensor {
     zeros([0], DType::I32)
 }
 
+fn two_one_two(like: Tensor) -> Tensor {
+    constant([2.0f32, 1.0, 2.0]).to(like.dtype())
+}
+
 /// Functions along the empty last axis of `[2, 0]`.
 pub const EMPTY: &[Row] = &[
     ("empty_sum", "jnp.sum(x, 1)", One(|x| x.sum(1))),
@@ -203,6 +207,21 @@ pub const EMPTY: &[Row] = &[
         "empty_isin",
         "jnp.isin(jnp.ones(2), x[0])",
         One(|x| ones([2], x.dtype()).isin(x.index_axis(0, 0))),
+    ),
+    (
+        "empty_setxor1d",
+        "jnp.setxor1d(x[0], jnp.array([2, 1, 2], x.dtype), size=3, fill_value=7)",
+        One(|x| np::setxor1d(x.index_axis(0, 0), two_one_two(x), 3, 7.0)),
+    ),
+    (
+        "empty_union1d",
+        "jnp.union1d(x[0], jnp.array([2, 1, 2], x.dtype), size=3)",
+        One(|x| np::union1d(x.index_axis(0, 0), two_one_two(x), 3)),
+    ),
+    (
+        "empty_setdiff1d",
+        "jnp.setdiff1d(x[0], jnp.array([2, 1, 2], x.dtype), size=3, fill_value=7)",
+        One(|x| np::setdiff1d(x.index_axis(0, 0), two_one_two(x), 3, 7.0)),
     ),
     (
         "empty_polyval",
