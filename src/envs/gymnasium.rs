@@ -30,7 +30,6 @@ use crate::error::{Error, Result};
 #[cfg(feature = "rl")]
 pub(crate) use process_pool::default_python;
 use process_pool::{Placement, ProcessPool, Settings};
-pub(super) use spec::Described;
 
 /// Prefix of the ids of this family.
 pub(super) const PREFIX: &str = "gymnasium:";

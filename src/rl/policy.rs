@@ -24,6 +24,7 @@ use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::{self, Path, Tree};
 
 pub mod evaluation;
+pub mod trained;
 
 /// Name of the input with the observations `[B, ..]`.
 const OBSERVATION: &str = "observation";
@@ -56,7 +57,7 @@ pub struct Policy {
 }
 
 /// Function of the parameters and the inputs.
-type Function = Box<dyn Fn(&[Tensor], &[Tensor]) -> PolicyResults>;
+type Function = Box<dyn Fn(&[Tensor], &[Tensor]) -> PolicyResults + Send + Sync>;
 
 /// Input of a policy; an axis of size `None` is the batch.
 #[derive(Debug, Clone)]
@@ -70,6 +71,13 @@ impl Input {
     fn ty(&self, batch_size: usize) -> TensorType {
         let sizes: Vec<usize> = self.shape.iter().map(|n| n.unwrap_or(batch_size)).collect();
         TensorType::new(self.dtype, sizes)
+    }
+
+    /// Returns the element type and the sizes, with `B` for the batch, as in `f32[B,4]`.
+    fn shown(&self) -> String {
+        let sizes: Vec<String> =
+            self.shape.iter().map(|n| n.map_or("B".into(), |n| n.to_string())).collect();
+        format!("{}[{}]", self.dtype, sizes.join(","))
     }
 }
 
@@ -186,10 +194,10 @@ impl Policy {
     pub fn new<M: Tree<Tensor> + 'static>(
         pool: EnvPool,
         parameters: M::With<Array>,
-        f: impl Fn(&M, Tensor) -> PolicyResults + 'static,
+        f: impl Fn(&M, Tensor) -> PolicyResults + Send + Sync + 'static,
     ) -> Policy
     where
-        M::With<Array>: 'static,
+        M::With<Array>: Send + Sync + 'static,
     {
         Policy::make(pool, None, parameters, move |m, inputs| f(m, inputs[0]))
     }
@@ -201,10 +209,10 @@ impl Policy {
         pool: EnvPool,
         state: [usize; 2],
         parameters: M::With<Array>,
-        f: impl Fn(&M, Tensor, Tensor) -> PolicyResults + 'static,
+        f: impl Fn(&M, Tensor, Tensor) -> PolicyResults + Send + Sync + 'static,
     ) -> Policy
     where
-        M::With<Array>: 'static,
+        M::With<Array>: Send + Sync + 'static,
     {
         Policy::make(pool, Some(state), parameters, move |m, inputs| f(m, inputs[0], inputs[1]))
     }
@@ -213,10 +221,10 @@ impl Policy {
         pool: EnvPool,
         state: Option<[usize; 2]>,
         parameters: M::With<Array>,
-        f: impl Fn(&M, &[Tensor]) -> PolicyResults + 'static,
+        f: impl Fn(&M, &[Tensor]) -> PolicyResults + Send + Sync + 'static,
     ) -> Policy
     where
-        M::With<Array>: 'static,
+        M::With<Array>: Send + Sync + 'static,
     {
         let arrays: Vec<Array> = tree::leaves(&parameters);
         let f = move |leaves: &[Tensor], inputs: &[Tensor]| {
@@ -336,11 +344,7 @@ impl Policy {
 
     /// Returns the names and types of the inputs, with `B` in the place of the size of the batch.
     pub fn inputs(&self) -> Vec<String> {
-        let text = |input: &Input| {
-            let sizes: Vec<String> =
-                input.shape.iter().map(|n| n.map_or("B".into(), |n| n.to_string())).collect();
-            format!("{}: {}[{}]", input.name, input.dtype, sizes.join(","))
-        };
+        let text = |input: &Input| format!("{}: {}", input.name, input.shown());
         self.all_inputs().iter().map(text).collect()
     }
 
