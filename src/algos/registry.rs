@@ -216,7 +216,8 @@ impl TrainedPolicy {
     /// [`new`](TrainedPolicy::new).
     pub fn load(run: impl AsRef<Path>) -> Result<TrainedPolicy> {
         let (path, metadata) = saved_model(run.as_ref(), false)?;
-        let advice = "makes a TrainedPolicy of its `Algorithm::policy`, or evaluates it: `PROGRAM eval";
+        let advice =
+            "makes a TrainedPolicy of its `Algorithm::policy`, or evaluates it: `PROGRAM eval";
         (saved_by(&path, &metadata, advice)?.trained_policy)(&path, &metadata)
     }
 }

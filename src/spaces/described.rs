@@ -83,7 +83,8 @@ impl Described {
             }
             Space::Box { low, high, shape, dtype } => {
                 let name = DTYPES.iter().find(|(known, _)| known == dtype).map(|(_, name)| *name);
-                let name = name.ok_or_else(|| Error::Env(format!("a space has elements {dtype}")))?;
+                let name =
+                    name.ok_or_else(|| Error::Env(format!("a space has elements {dtype}")))?;
                 Described::Box {
                     shape: shape.to_vec(),
                     dtype: name.into(),
