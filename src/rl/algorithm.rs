@@ -378,7 +378,9 @@ pub(crate) fn trained_policy<A: Algorithm>(
     args.check()?;
     let recorded = args.options().recorded_spec.set(metadata.spec(path)?);
     recorded.expect("it is empty after parsing");
-    TrainedPolicy::new(A::NAME, args.policy(&checkpoint::load(path)?)?)
+    let policy = TrainedPolicy::new(A::NAME, args.policy(&checkpoint::load(path)?)?)?;
+    let saved = metadata.env_spec.as_ref();
+    Ok(policy.with_gymnasium_spaces(saved.and_then(|saved| saved.gymnasium.clone())))
 }
 
 /// Parses the settings of the run that saved a model.

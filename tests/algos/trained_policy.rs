@@ -81,7 +81,10 @@ fn acts_as_evaluated<A: Algorithm>(env_id: &str, small: &[&str]) -> TrainedPolic
 fn discrete_policies_act_as_evaluated() {
     let policy = acts_as_evaluated::<ppo::Args>("CartPole-v1", ROLLOUTS);
     assert_eq!(policy.act(&observations(&policy, 3)).unwrap().ty().to_string(), "i32[3]");
-    acts_as_evaluated::<dqn::Args>("CartPole-v1", &["--total-timesteps=500", "--learning-starts=490"]);
+    acts_as_evaluated::<dqn::Args>(
+        "CartPole-v1",
+        &["--total-timesteps=500", "--learning-starts=490"],
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Spaces of an environment, as its worker process describes them.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::envs::env::spec::EnvSpec;
 use crate::error::{Error, Result};
@@ -16,6 +16,21 @@ pub(super) struct Description {
     agents: usize,
     max_episode_steps: Option<u32>,
     reward_threshold: Option<f64>,
+    gymnasium: GymnasiumSpaces,
+}
+
+/// Spaces of an environment of Gymnasium or PettingZoo as Python has them. A pool flattens observations
+/// in the order of the space, and counts choices from 0.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GymnasiumSpaces {
+    /// Text of the observation space. That of a `Dict` has its keys in the order in which they are
+    /// flattened.
+    pub observation_space: String,
+    /// Text of the action space.
+    pub action_space: String,
+    /// First choice of a `Discrete` action, `start`: the pool's action plus `action_start` is Python's.
+    /// It is 0 for other spaces.
+    pub action_start: i64,
 }
 
 /// Spaces and limits of an environment.
@@ -27,6 +42,8 @@ pub(super) struct Spaces {
     pub(super) width: usize,
     /// Number of agents of a game of PettingZoo; 1 for environments of Gymnasium.
     pub(super) num_agents: usize,
+    /// Spaces as Python has them.
+    pub(super) gymnasium: GymnasiumSpaces,
     max_episode_steps: Option<u32>,
     reward_threshold: Option<f64>,
 }
@@ -41,6 +58,7 @@ impl Spaces {
             action: described.action.space()?,
             width: described.width,
             num_agents: described.agents,
+            gymnasium: described.gymnasium,
             max_episode_steps: described.max_episode_steps,
             reward_threshold: described.reward_threshold,
         })

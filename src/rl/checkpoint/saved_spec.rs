@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::envs::EnvSpec;
+use crate::envs::{EnvSpec, GymnasiumSpaces, gymnasium_spaces};
 use crate::error::{Error, Result};
 use crate::spaces::described::Described;
 
@@ -13,6 +13,9 @@ pub struct SavedSpec {
     action: Described,
     max_episode_steps: Option<u32>,
     reward_threshold: Option<f64>,
+    /// Spaces as Python has them, for an environment of Gymnasium or PettingZoo.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gymnasium: Option<GymnasiumSpaces>,
 }
 
 impl SavedSpec {
@@ -24,6 +27,7 @@ impl SavedSpec {
             action: Described::new(&spec.action).ok()?,
             max_episode_steps: spec.max_episode_steps,
             reward_threshold: spec.reward_threshold,
+            gymnasium: gymnasium_spaces(&spec.id),
         })
     }
 
@@ -32,7 +36,7 @@ impl SavedSpec {
     /// # Errors
     /// [`Error::Env`] for a space that no environment has.
     pub(in crate::rl) fn spec(self, id: &str) -> Result<EnvSpec> {
-        let SavedSpec { observation, action, max_episode_steps, reward_threshold } = self;
+        let SavedSpec { observation, action, max_episode_steps, reward_threshold, .. } = self;
         let (observation, action) = (observation.space()?, action.space()?);
         if let Some(problem) = observation.problem().or(action.problem()) {
             return Err(Error::Env(format!("the spaces {observation} and {action}: {problem}")));

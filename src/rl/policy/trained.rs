@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use crate::array::{Array, to_device};
-use crate::envs::EnvSpec;
+use crate::envs::{EnvSpec, GymnasiumSpaces, gymnasium_spaces};
 use crate::error::{Error, Result};
 use crate::jit::{Jit, Mode, Stats, jit};
 use crate::random::Key;
@@ -39,6 +39,7 @@ type Act = Box<dyn Fn(Inputs<Tensor>) -> Tensor + Send + Sync>;
 pub struct TrainedPolicy {
     algorithm: String,
     spec: EnvSpec,
+    gymnasium_spaces: Option<GymnasiumSpaces>,
     input: Input,
     parameters: Vec<Array>,
     /// Parameters on the device, from the first call that needs them.
@@ -70,9 +71,15 @@ impl TrainedPolicy {
         };
         let function = jit(Box::new(act) as Act).named(format!("{algorithm}_act"));
         let spec = pool.spec().clone();
-        let (input, on_device) = (observation(&spec), OnceLock::new());
-        let algorithm = algorithm.into();
-        Ok(TrainedPolicy { algorithm, spec, input, parameters, on_device, function })
+        Ok(TrainedPolicy {
+            algorithm: algorithm.into(),
+            gymnasium_spaces: gymnasium_spaces(&spec.id),
+            input: observation(&spec),
+            spec,
+            parameters,
+            on_device: OnceLock::new(),
+            function,
+        })
     }
 
     /// Sets the execution mode; compiled otherwise. [`Mode::Interpret`] needs no plugin of XLA.
@@ -89,6 +96,21 @@ impl TrainedPolicy {
     /// actions.
     pub fn spec(&self) -> &EnvSpec {
         &self.spec
+    }
+
+    /// Sets the spaces that a model records.
+    pub(in crate::rl) fn with_gymnasium_spaces(
+        self,
+        gymnasium_spaces: Option<GymnasiumSpaces>,
+    ) -> TrainedPolicy {
+        TrainedPolicy { gymnasium_spaces, ..self }
+    }
+
+    /// Returns the spaces as Python has them, for an environment of Gymnasium or PettingZoo: the order
+    /// in which the parts of a `Dict` are flattened, and the `start` of a `Discrete`, which is to be
+    /// added to the actions where no [`EnvPool`](crate::envs::EnvPool) does so.
+    pub fn gymnasium_spaces(&self) -> Option<&GymnasiumSpaces> {
+        self.gymnasium_spaces.as_ref()
     }
 
     /// Returns the cost of tracing and compiling so far. `traces` is the number of compilations, of
