@@ -374,7 +374,9 @@ pub(crate) fn trained_policy<A: Algorithm>(
     metadata: &SavedMetadata,
 ) -> Result<TrainedPolicy> {
     let args: A = parse_saved(path, metadata)?;
-    check_names_and_ranges(&args)?;
+    // Options for Python in the file do not become those of this process.
+    files::ensure_env_id(args.env_id())?;
+    ranges::ensure(&settings(&args)?, &A::command())?;
     args.check()?;
     let recorded = args.options().recorded_spec.set(metadata.spec(path)?);
     recorded.expect("it is empty after parsing");

@@ -65,7 +65,8 @@ fn acts_as_evaluated<A: Algorithm>(env_id: &str, small: &[&str]) -> TrainedPolic
 
     let saved = registry::policy(&model, &SavedMetadata::read(&model).unwrap()).unwrap();
     let obs = observations(&policy, 5);
-    let greedy = saved.exported("policy", 5).unwrap().call(&[obs.clone()]).unwrap().remove(0);
+    let greedy =
+        saved.exported("policy", 5).unwrap().call(std::slice::from_ref(&obs)).unwrap().remove(0);
     let compiled = TrainedPolicy::load(&model).unwrap();
     for actions in [policy.act(&obs).unwrap(), compiled.act(&obs).unwrap()] {
         assert_eq!(actions.ty(), greedy.ty());
@@ -93,6 +94,38 @@ fn continuous_policies_act_as_evaluated() {
     let far = Array::new([1, 3], &[1e9f32, -1e9, 1e9]).unwrap();
     let action = policy.act(&far).unwrap().to_vec::<f32>().unwrap();
     assert!(action.len() == 1 && action[0].abs() <= 2.0, "{action:?}");
+}
+
+#[test]
+fn observations_of_f64_are_rounded() {
+    let runs = tempfile::tempdir().unwrap();
+    let id = "--env-id=InvertedPendulum-v4";
+    let model = trained::<ppo_continuous_action::Args>(runs.path(), ROLLOUTS, &[id]);
+    let policy = TrainedPolicy::load(&model).unwrap().with_mode(Mode::Interpret);
+    assert_eq!(policy.spec().observation.dtype(), DType::F64);
+    let values = [0.1, -0.2, 0.3, 0.7];
+    let wide = policy.act(&Array::new([1, 4], &values).unwrap()).unwrap();
+    let narrow = policy.act(&Array::new([1, 4], &values.map(|x| x as f32)).unwrap()).unwrap();
+    assert_eq!(wide.to_vec::<f32>().unwrap(), narrow.to_vec::<f32>().unwrap());
+}
+
+/// A model from somebody else does not choose how this process makes an environment.
+#[test]
+fn options_of_a_model_do_not_become_those_of_the_process() {
+    let good = fs::read(cartpole().join("ppo.safetensors")).unwrap();
+    let id = "gymnasium:Other-v0";
+    let kwargs = "\\\"env_kwargs\\\": \\\"{\\\\\\\"a\\\\\\\": 1}\\\"";
+    let changed = with_header(&good, "\\\"env_kwargs\\\": null", kwargs);
+    let changed = with_header(&changed, "CartPole-v1", id);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ppo.safetensors");
+    fs::write(&file, changed).unwrap();
+    let policy = TrainedPolicy::load(&file).unwrap();
+    assert_eq!(
+        (&policy.spec().id[..], policy.spec().action.to_string()),
+        (id, "Discrete(2)".into())
+    );
+    assert!(envs::gymnasium_options(id).kwargs.is_empty());
 }
 
 #[test]
