@@ -35,6 +35,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
+    #[cfg(feature = "rl")]
     fn new(bound: &Bound) -> Side {
         let finite = |bound: &f64| bound.is_finite().then_some(*bound);
         match bound {
@@ -75,6 +76,7 @@ impl Described {
     ///
     /// # Errors
     /// [`Error::Env`] for a box of elements that numpy does not have.
+    #[cfg(feature = "rl")]
     pub(crate) fn new(space: &Space) -> Result<Described> {
         Ok(match space {
             Space::Discrete { n } => Described::Discrete { n: *n },
