@@ -60,7 +60,7 @@ fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
 /// sizes.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for other environments, and errors of the environments.
+/// [`Error::Config`] for other environments, and errors of the environments.
 pub fn discrete<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
     let pool = make(args, options(args, num_envs, seed))?;
     let sizes = Sizes::from_spec(A::NAME, pool.spec(), &EnvSupport::VECTORS)?;
