@@ -118,7 +118,8 @@ pub(crate) use gymnasium::default_python;
 #[cfg(feature = "rl")]
 pub(crate) use gymnasium::is_python;
 pub use gymnasium::{
-    GymnasiumOptions, gymnasium_options, is_gymnasium, is_pettingzoo, set_gymnasium_options,
+    GymnasiumOptions, GymnasiumSpaces, gymnasium_options, gymnasium_spaces, is_gymnasium,
+    is_pettingzoo, set_gymnasium_options,
 };
 #[cfg(feature = "rl")]
 pub(crate) use jax::jax_folder;

@@ -278,6 +278,9 @@ mod documents {
     struct Gymnasium;
     #[doc = include_str!("../docs/export.md")]
     struct Export;
+    #[cfg(feature = "rl")]
+    #[doc = include_str!("../docs/policy-service.md")]
+    struct PolicyService;
     #[doc = include_str!("../docs/sharding.md")]
     struct Sharding;
     #[doc = include_str!("../docs/recompiles.md")]

@@ -42,6 +42,7 @@ pub use checkpoint::saved::Envs;
 pub use environments::support::{ActionSupport, EnvSupport};
 pub use files::{is_at, open_locked};
 pub use policy::evaluation::{Evaluation, PolicyOutput};
+pub use policy::trained::TrainedPolicy;
 pub use policy::{Policy, PolicyResults};
 pub use returns::Returns;
 pub use rollouts::minibatch::{

@@ -1,6 +1,8 @@
 //! Spaces of observations and actions, as in `gymnasium.spaces`, and the kinds of spaces that
 //! networks and algorithms distinguish.
 
+#[cfg(feature = "envs")]
+pub(crate) mod described;
 mod kinds;
 
 use std::fmt;

@@ -677,7 +677,7 @@ fn policy_of<N: Tree<Tensor> + 'static>(
     q_values: fn(&N, Tensor) -> Tensor,
 ) -> Result<Policy>
 where
-    N::With<Array>: 'static,
+    N::With<Array>: Send + Sync + 'static,
 {
     let (pool, _) = pools::images(args, 1, args.run.eval_seed())?;
     let epsilon = args.end_e as f32;

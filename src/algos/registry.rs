@@ -12,7 +12,8 @@ use super::*;
 use crate::envs::{self, EnvSpec};
 use crate::error::{Error, Result};
 use crate::rl::checkpoint::saved::SavedMetadata;
-use crate::rl::{Algorithm, EnvSupport, Evaluation, Policy, algorithm};
+use crate::rl::commands::eval::saved_model;
+use crate::rl::{Algorithm, EnvSupport, Evaluation, Policy, TrainedPolicy, algorithm};
 
 /// A registered algorithm.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +38,8 @@ pub struct Entry {
     play: fn(&Path, &SavedMetadata, &mut Evaluation) -> Result<()>,
     /// Returns the policy of the model in a file whose metadata is known.
     policy: fn(&Path, &SavedMetadata) -> Result<Policy>,
+    /// Returns the same policy for a program that does not train.
+    trained_policy: fn(&Path, &SavedMetadata) -> Result<TrainedPolicy>,
 }
 
 const fn entry<A: Algorithm>() -> Entry {
@@ -53,6 +56,7 @@ const fn entry<A: Algorithm>() -> Entry {
         train: |args| algorithm::run::<A>(args),
         play: algorithm::play_saved::<A>,
         policy: algorithm::policy_of::<A>,
+        trained_policy: algorithm::trained_policy::<A>,
     }
 }
 
@@ -199,6 +203,23 @@ pub fn play(path: &Path, metadata: &SavedMetadata, evaluation: &mut Evaluation) 
 /// errors of the algorithm.
 pub fn policy(path: &Path, metadata: &SavedMetadata) -> Result<Policy> {
     (saved_by(path, metadata, "exports it: `PROGRAM export")?.policy)(path, metadata)
+}
+
+impl TrainedPolicy {
+    /// Loads the policy of a model that an algorithm of this crate saved; `run` is the folder of the
+    /// run, or the file of the model. No environment is made and nothing is compiled.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if there is no model, if the file
+    /// is damaged, if an older version saved it without the spaces of the environment, if the policy is
+    /// recurrent, or if an algorithm of another program saved it, which makes a policy with
+    /// [`new`](TrainedPolicy::new).
+    pub fn load(run: impl AsRef<Path>) -> Result<TrainedPolicy> {
+        let (path, metadata) = saved_model(run.as_ref(), false)?;
+        let advice =
+            "makes a TrainedPolicy of its `Algorithm::policy`, or evaluates it: `PROGRAM eval";
+        (saved_by(&path, &metadata, advice)?.trained_policy)(&path, &metadata)
+    }
 }
 
 /// Returns the algorithm that saved a model. `advice` is what another program does with it.

@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 #[cfg(feature = "rl")]
 pub(crate) use process_pool::default_python;
 use process_pool::{Placement, ProcessPool, Settings};
-pub(super) use spec::Described;
+pub use spec::GymnasiumSpaces;
 
 /// Prefix of the ids of this family.
 pub(super) const PREFIX: &str = "gymnasium:";
@@ -77,6 +77,20 @@ static OPTIONS: Mutex<BTreeMap<String, GymnasiumOptions>> = Mutex::new(BTreeMap:
 
 /// Specifications of environments that were made before, with their numbers of agents.
 static SPECS: Mutex<Vec<(String, GymnasiumOptions, EnvSpec, usize)>> = Mutex::new(Vec::new());
+
+/// Spaces of the environments that were made before, by id.
+static GYMNASIUM_SPACES: Mutex<BTreeMap<String, GymnasiumSpaces>> = Mutex::new(BTreeMap::new());
+
+fn record_spaces(id: &str, spaces: &GymnasiumSpaces) {
+    let mut known = GYMNASIUM_SPACES.lock().unwrap_or_else(PoisonError::into_inner);
+    known.insert(id.to_string(), spaces.clone());
+}
+
+/// Returns the spaces, as Python has them, of the environment `id` that this process made last; `None` if
+/// it made none.
+pub fn gymnasium_spaces(id: &str) -> Option<GymnasiumSpaces> {
+    GYMNASIUM_SPACES.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+}
 
 /// Returns true for an id of an environment of Gymnasium, as in `gymnasium:LunarLander-v3`.
 pub fn is_gymnasium(id: &str) -> bool {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::gymnasium::Described;
 use crate::envs::env::spec::EnvSpec;
 use crate::error::{Error, Result};
 use crate::random::Key;
 use crate::spaces::Space;
+use crate::spaces::described::Described;
 use crate::trace::{DType, LoadedProgram, Program, Tensor, TensorType};
 
 pub(super) use pooled::{make, pool};

@@ -15,7 +15,7 @@ use prost::Message;
 
 use self::proto::{
     AttributeProto, DimProto, GraphProto, IR_VERSION, ModelProto, NodeProto, OPSET, OperatorSetId,
-    ShapeProto, TensorProto, TensorTypeProto, TypeProto, ValueInfo, data_type,
+    ShapeProto, StringStringEntry, TensorProto, TensorTypeProto, TypeProto, ValueInfo, data_type,
 };
 use crate::error::{Error, Loc, Result};
 use crate::trace::literal::Literal;
@@ -30,12 +30,19 @@ const BATCH: &str = "batch";
 const MAX_BYTES: usize = i32::MAX as usize;
 
 /// The bytes of an ONNX file whose graph `name` computes `program`, with these names for its inputs
-/// and outputs. An axis of size [`SYMBOLIC_BATCH`] may have any size when the graph is run.
+/// and outputs. An axis of size [`SYMBOLIC_BATCH`] may have any size when the graph is run. `metadata`
+/// are the names and texts of the file's `metadata_props`.
 ///
 /// # Errors
 /// [`Error::Argument`] for an operation that has no counterpart in ONNX, with the user's line; if
 /// there are not as many names as inputs and outputs; and if the file would exceed 2 GiB.
-pub fn onnx(program: &Program, name: &str, inputs: &[&str], outputs: &[&str]) -> Result<Vec<u8>> {
+pub fn onnx(
+    program: &Program,
+    name: &str,
+    inputs: &[&str],
+    outputs: &[&str],
+    metadata: &[(&str, String)],
+) -> Result<Vec<u8>> {
     if inputs.len() != program.inputs.len() || outputs.len() != program.outputs.len() {
         return Err(Error::Argument(format!(
             "{name} has {} inputs and {} outputs, and {} and {} names were given",
@@ -68,6 +75,10 @@ pub fn onnx(program: &Program, name: &str, inputs: &[&str], outputs: &[&str]) ->
         producer_version: env!("CARGO_PKG_VERSION").into(),
         graph: Some(emitter.graph),
         opset_import: vec![OperatorSetId { domain: String::new(), version: OPSET }],
+        metadata_props: metadata
+            .iter()
+            .map(|(key, value)| StringStringEntry { key: key.to_string(), value: value.clone() })
+            .collect(),
     };
     if model.encoded_len() > MAX_BYTES {
         let problem = format!("{} bytes exceed the 2 GiB of a file", model.encoded_len());

@@ -26,6 +26,7 @@ use crate::rl::environments::support::EnvSupport;
 use crate::rl::files;
 use crate::rl::policy::Policy;
 use crate::rl::policy::evaluation::Evaluation;
+use crate::rl::policy::trained::TrainedPolicy;
 use crate::rl::settings::env_options::EnvOptions;
 use crate::rl::settings::options::{ENV_TIMEOUT, RunOptions};
 use crate::rl::settings::trust::EnvSettings;
@@ -362,13 +363,41 @@ pub(crate) fn policy_of<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> 
     saved_settings::<A>(path, metadata)?.policy(&checkpoint::load(path)?)
 }
 
-/// Returns the settings of the run that saved a model.
-fn saved_settings<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Result<A> {
+/// Returns the policy of a model that `A` saved, for a program that does not train. The model says
+/// which spaces the environment has, so that none is made.
+///
+/// # Errors
+/// [`Error::Argument`] for the model of another algorithm, for one without the spaces, and for a
+/// recurrent policy; errors of [`Algorithm::policy`].
+pub(crate) fn trained_policy<A: Algorithm>(
+    path: &Path,
+    metadata: &SavedMetadata,
+) -> Result<TrainedPolicy> {
+    let args: A = parse_saved(path, metadata)?;
+    // Options for Python in the file do not become those of this process.
+    files::ensure_env_id(args.env_id())?;
+    ranges::ensure(&settings(&args)?, &A::command())?;
+    args.check()?;
+    let recorded = args.options().recorded_spec.set(metadata.spec(path)?);
+    recorded.expect("it is empty after parsing");
+    let policy = TrainedPolicy::new(A::NAME, args.policy(&checkpoint::load(path)?)?)?;
+    let saved = metadata.env_spec.as_ref();
+    Ok(policy.with_gymnasium_spaces(saved.and_then(|saved| saved.gymnasium.clone())))
+}
+
+/// Parses the settings of the run that saved a model.
+fn parse_saved<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Result<A> {
     metadata.ensure_algorithm(A::NAME, path)?;
     let words = [A::NAME.into()].into_iter().chain(metadata.flags());
     let args: A = flags::parse_with(ranged_command::<A>(), words)
         .map_err(|error| Error::Argument(format!("the settings in {}: {error}", path.display())))?;
     metadata.ensure_settings_of(&args, path)?;
+    Ok(args)
+}
+
+/// Returns the settings of the run that saved a model, which name an environment of trusted code.
+fn saved_settings<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Result<A> {
+    let args: A = parse_saved(path, metadata)?;
     let env = EnvSettings::new(args.env_id(), args.options());
     env.ensure_trusted(path, metadata.is_trusted())?;
     check(&args)?;

@@ -26,6 +26,7 @@ use crate::trace::types::{DType, TensorType};
 use crate::tree::{self, Tree};
 
 pub mod saved;
+pub mod saved_spec;
 
 /// Key of the metadata in the file's header.
 const METADATA: &str = "podracer";

@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use crate::array::Array;
 use crate::distributions::{ActionDistribution, Categorical, DiagNormal, MultiCategorical};
-use crate::envs::{EnvPool, EnvSpec, Space};
+use crate::envs::{EnvPool, EnvSpec, Space, gymnasium_spaces};
 use crate::error::Result;
 use crate::export::Exported;
 use crate::jit::{Mode, jit};
@@ -24,6 +24,7 @@ use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::{self, Path, Tree};
 
 pub mod evaluation;
+pub mod trained;
 
 /// Name of the input with the observations `[B, ..]`.
 const OBSERVATION: &str = "observation";
@@ -56,7 +57,7 @@ pub struct Policy {
 }
 
 /// Function of the parameters and the inputs.
-type Function = Box<dyn Fn(&[Tensor], &[Tensor]) -> PolicyResults>;
+type Function = Box<dyn Fn(&[Tensor], &[Tensor]) -> PolicyResults + Send + Sync>;
 
 /// Input of a policy; an axis of size `None` is the batch.
 #[derive(Debug, Clone)]
@@ -71,6 +72,22 @@ impl Input {
         let sizes: Vec<usize> = self.shape.iter().map(|n| n.unwrap_or(batch_size)).collect();
         TensorType::new(self.dtype, sizes)
     }
+
+    /// Returns the element type and the sizes, with `B` for the batch, as in `f32[B,4]`.
+    fn shown(&self) -> String {
+        let sizes: Vec<String> =
+            self.shape.iter().map(|n| n.map_or("B".into(), |n| n.to_string())).collect();
+        format!("{}[{}]", self.dtype, sizes.join(","))
+    }
+}
+
+/// Function of a policy, traced.
+struct Traced {
+    program: Program,
+    /// Names of the results.
+    names: Vec<&'static str>,
+    /// True if evaluations draw the action.
+    is_sampled: bool,
 }
 
 /// Results of a policy by name, and the actions that it takes in an evaluation.
@@ -186,10 +203,10 @@ impl Policy {
     pub fn new<M: Tree<Tensor> + 'static>(
         pool: EnvPool,
         parameters: M::With<Array>,
-        f: impl Fn(&M, Tensor) -> PolicyResults + 'static,
+        f: impl Fn(&M, Tensor) -> PolicyResults + Send + Sync + 'static,
     ) -> Policy
     where
-        M::With<Array>: 'static,
+        M::With<Array>: Send + Sync + 'static,
     {
         Policy::make(pool, None, parameters, move |m, inputs| f(m, inputs[0]))
     }
@@ -201,10 +218,10 @@ impl Policy {
         pool: EnvPool,
         state: [usize; 2],
         parameters: M::With<Array>,
-        f: impl Fn(&M, Tensor, Tensor) -> PolicyResults + 'static,
+        f: impl Fn(&M, Tensor, Tensor) -> PolicyResults + Send + Sync + 'static,
     ) -> Policy
     where
-        M::With<Array>: 'static,
+        M::With<Array>: Send + Sync + 'static,
     {
         Policy::make(pool, Some(state), parameters, move |m, inputs| f(m, inputs[0], inputs[1]))
     }
@@ -213,10 +230,10 @@ impl Policy {
         pool: EnvPool,
         state: Option<[usize; 2]>,
         parameters: M::With<Array>,
-        f: impl Fn(&M, &[Tensor]) -> PolicyResults + 'static,
+        f: impl Fn(&M, &[Tensor]) -> PolicyResults + Send + Sync + 'static,
     ) -> Policy
     where
-        M::With<Array>: 'static,
+        M::With<Array>: Send + Sync + 'static,
     {
         let arrays: Vec<Array> = tree::leaves(&parameters);
         let f = move |leaves: &[Tensor], inputs: &[Tensor]| {
@@ -272,24 +289,24 @@ impl Policy {
         [observation(self.pool.spec())].into_iter().chain(state).collect()
     }
 
-    /// Traces the function for batches of this size, with the parameters as constants. Returns its
-    /// Program and the names of its results.
-    fn program(&self, batch_size: usize) -> Result<(Program, Vec<&'static str>)> {
+    /// Traces the function for batches of this size, with the parameters as constants.
+    fn program(&self, batch_size: usize) -> Result<Traced> {
         let inputs = self.all_inputs();
         let types: Vec<TensorType> = inputs.iter().map(|input| input.ty(batch_size)).collect();
         let at = Location::caller();
         let literals: Vec<Literal> =
             self.parameters.iter().map(Array::to_literal).collect::<Result<_>>()?;
-        let mut names = Vec::new();
+        let (mut names, mut is_sampled) = (Vec::new(), false);
         let run = |inputs: Vec<Tensor>| -> Vec<Tensor> {
             let parameters: Vec<Tensor> = literals.into_iter().map(constant).collect();
-            let (given, values): (Vec<_>, Vec<_>) =
-                (self.f)(&parameters, &inputs).named.into_iter().unzip();
+            let results = (self.f)(&parameters, &inputs);
+            is_sampled = results.sample.is_some();
+            let (given, values): (Vec<_>, Vec<_>) = results.named.into_iter().unzip();
             names = given;
             values
         };
         let (traced, _) = catch(|| trace_call("policy", at, &types, <[Tensor]>::to_vec, run))?;
-        Ok((simplify(traced.program), names))
+        Ok(Traced { program: simplify(traced.program), names, is_sampled })
     }
 
     /// Returns the policy for batches of this size in the format of `jax.export`, for every
@@ -298,7 +315,7 @@ impl Policy {
     /// # Errors
     /// Returns errors of tracing the function.
     pub fn exported(&self, name: &str, batch_size: usize) -> Result<Exported> {
-        let (program, names) = self.program(batch_size)?;
+        let Traced { program, names, .. } = self.program(batch_size)?;
         let inputs: Vec<LeafPath> =
             (0..self.all_inputs().len()).map(|i| vec![Step::Index(i)]).collect();
         let outputs: Vec<LeafPath> =
@@ -312,7 +329,7 @@ impl Policy {
     /// # Errors
     /// Returns errors of tracing the function.
     pub fn stablehlo(&self, name: &str, batch_size: usize) -> Result<String> {
-        let (program, _) = self.program(batch_size)?;
+        let Traced { program, .. } = self.program(batch_size)?;
         // The form without native functions of this library.
         let options = LowerOptions {
             name: name.into(),
@@ -323,24 +340,43 @@ impl Policy {
         Ok(stablehlo(&program, &options))
     }
 
-    /// Returns the policy as the bytes of an ONNX file, for batches of any size.
+    /// Returns the policy as the bytes of an ONNX file, for batches of any size. Its metadata are those
+    /// given and the description of the environment: `env_id`, `observation_space`, `action_space`,
+    /// `action_start`, and `evaluation`, which is `sampled` or `greedy`; of an environment in Python
+    /// also `gymnasium_observation_space` and `gymnasium_action_space`.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) for an operation that ONNX does not have, and
     /// errors of tracing the function.
-    pub fn onnx(&self, name: &str) -> Result<Vec<u8>> {
-        let (program, outputs) = self.program(SYMBOLIC_BATCH)?;
+    pub fn onnx(&self, name: &str, metadata: &[(&str, String)]) -> Result<Vec<u8>> {
+        let Traced { program, names, is_sampled } = self.program(SYMBOLIC_BATCH)?;
         let inputs: Vec<&str> = self.all_inputs().iter().map(|input| input.name).collect();
-        onnx(&program, name, &inputs, &outputs)
+        let evaluation = if is_sampled { "sampled" } else { "greedy" };
+        let all = [metadata, &self.env_metadata(), &[("evaluation", evaluation.into())]].concat();
+        onnx(&program, name, &inputs, &names, &all)
+    }
+
+    /// Returns names and texts that describe the environment.
+    fn env_metadata(&self) -> Vec<(&'static str, String)> {
+        let EnvSpec { id, observation, action, .. } = self.pool.spec();
+        let python = gymnasium_spaces(id);
+        let start = python.as_ref().map_or(0, |python| python.action_start);
+        let mut metadata = vec![
+            ("env_id", id.clone()),
+            ("observation_space", observation.to_string()),
+            ("action_space", action.to_string()),
+            ("action_start", start.to_string()),
+        ];
+        if let Some(python) = python {
+            metadata.push(("gymnasium_observation_space", python.observation_space));
+            metadata.push(("gymnasium_action_space", python.action_space));
+        }
+        metadata
     }
 
     /// Returns the names and types of the inputs, with `B` in the place of the size of the batch.
     pub fn inputs(&self) -> Vec<String> {
-        let text = |input: &Input| {
-            let sizes: Vec<String> =
-                input.shape.iter().map(|n| n.map_or("B".into(), |n| n.to_string())).collect();
-            format!("{}: {}[{}]", input.name, input.dtype, sizes.join(","))
-        };
+        let text = |input: &Input| format!("{}: {}", input.name, input.shown());
         self.all_inputs().iter().map(text).collect()
     }
 
@@ -349,7 +385,7 @@ impl Policy {
     /// # Errors
     /// Returns errors of tracing the function.
     pub fn outputs(&self) -> Result<Vec<&'static str>> {
-        Ok(self.program(1)?.1)
+        Ok(self.program(1)?.names)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Policies that are Programs in files, such as the `apply` of a Flax model with its parameters.
 
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::array::Array;
 use crate::envs::{AtariOptions, EnvPool, EnvSpec, PoolOptions, Space, is_python};
@@ -45,7 +45,7 @@ pub fn play(file: &Path, env_id: &str, evaluation: &mut Evaluation) -> Result<()
 /// Returns the policy of a Program.
 fn policy(program: LoadedProgram, pool: EnvPool) -> Result<Policy> {
     let output = check(&program, pool.spec())?;
-    let program = Rc::new(program);
+    let program = Arc::new(program);
     let act = move |_: &Vec<Tensor>, obs: Tensor| {
         if program.inputs().len() == 1 {
             let results = vmap(|obs: Tensor| program.call(obs)[0])(obs);
@@ -54,7 +54,7 @@ fn policy(program: LoadedProgram, pool: EnvPool) -> Result<Policy> {
                 Output::Values => PolicyResults::from_values("values", results),
             };
         }
-        let program = Rc::clone(&program);
+        let program = Arc::clone(&program);
         let sample = move |key: Key<Tensor>| {
             let one = |(obs, key): (Tensor, Key<Tensor>)| program.call((obs, key.into_data()))[0];
             let results = vmap(one)((obs, key.split_batch(obs.dim(0))));

@@ -13,7 +13,8 @@ use podracer::algos::registry::ALGORITHMS;
 use podracer::algos::*;
 use podracer::rl::checkpoint::saved::SavedMetadata;
 use podracer::rl::logging::tensorboard::{Value, read_events};
-use podracer::rl::{Algorithm, Summary};
+use podracer::rl::{Algorithm, Summary, TrainedPolicy};
+use podracer::{Array, Mode};
 
 use super::models::model;
 
@@ -315,7 +316,25 @@ fn is_reproduced(&(name, train, timesteps, flags): &Case) {
     assert_eq!(of_again, logged(&run_in(&runs).unwrap()), "{name}: a seed gives one run");
     assert!(model(&again) == model(&whole), "{name}: a seed gives one model");
     assert!(model(&other) != model(&whole), "{name}: another seed gives the same model");
+    loads_its_policy(name, Path::new(&again.run_dir));
     resumes_as_if_uninterrupted(name, train, (&runs, &kept, &whole));
+}
+
+/// Loads the policy of a run and acts on two observations.
+fn loads_its_policy(name: &str, run: &Path) {
+    let policy = match TrainedPolicy::load(run) {
+        Ok(policy) => policy.with_mode(Mode::Interpret),
+        Err(error) => {
+            let recurrent = ["lstm", "gru", "trxl"].iter().any(|kind| name.contains(kind));
+            assert!(recurrent && error.to_string().contains("is recurrent"), "{name}: {error}");
+            return;
+        }
+    };
+    let space = &policy.spec().observation;
+    let observations = Array::zeros([&[2], &space.shape()[..]].concat(), space.dtype());
+    let actions = policy.act(&observations).unwrap();
+    let expected = [&[2], &policy.spec().action.shape()[..]].concat();
+    assert_eq!(actions.shape()[..], expected, "{name}");
 }
 
 /// Checks the tags of a run, and that their values are finite; what is not defined is NaN.

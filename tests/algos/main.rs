@@ -42,6 +42,7 @@ mod resume;
 mod resume_ppo;
 mod rl;
 mod sac_atari;
+mod trained_policy;
 mod trajectory;
 mod truncation;
 

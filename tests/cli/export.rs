@@ -10,9 +10,9 @@ use podracer::algos::registry;
 use podracer::envs::{EnvPool, PoolOptions};
 use podracer::export::Exported;
 use podracer::lower::artifact::PyTree;
-use podracer::rl::Evaluation;
 use podracer::rl::checkpoint::saved::SavedMetadata;
-use podracer::{Array, DType, Literal, TensorType};
+use podracer::rl::{Evaluation, TrainedPolicy};
+use podracer::{Array, DType, Literal, Mode, TensorType};
 use serde_json::{Value, json};
 
 use super::{peers, podracer, run, run_dir};
@@ -191,6 +191,47 @@ fn the_policy_of_a_student_agrees_with_jax_and_onnx_runtime() {
 #[test]
 fn recurrent_policies_agree_with_jax_and_onnx_runtime() {
     agrees(&format!("ppo_atari_lstm {ATARI}"), "action, logits, next_state");
+}
+
+/// The model of an environment in Python records how Python counts actions and orders observations, for
+/// loaded policies, which start no Python, and for ONNX files.
+#[test]
+fn spaces_of_python_are_recorded() {
+    let Some(python) = peers::python("PODRACER_PEER_PYTHON") else { return };
+    let id = "gymnasium:tests.envs.gymnasium.envs:StartNoise-v0";
+    let folder = tempfile::tempdir().unwrap();
+    let mut command =
+        podracer(&["train", "ppo", "--env-id", id, "--save-model", "--eval-episodes=0"]);
+    command.args(["--num-envs=2", "--num-steps=16", "--total-timesteps=64", "--mode=interpret"]);
+    command.arg("--runs-dir").arg(folder.path()).env("PODRACER_PYTHON", &python);
+    let (status, _, err) = run(command);
+    assert_eq!(status, 0, "{err}");
+    let dir = run_dir(folder.path());
+
+    let policy = TrainedPolicy::load(&dir).unwrap().with_mode(Mode::Interpret);
+    let spaces = policy.gymnasium_spaces().unwrap();
+    assert_eq!((&spaces.action_space[..], spaces.action_start), ("Discrete(3, start=1)", 1));
+    let [a, b, c] =
+        ["'a': ", "'b': ", "'c': "].map(|key| spaces.observation_space.find(key).unwrap());
+    assert!(a < b && b < c, "{}", spaces.observation_space);
+    // Flattened, as the pool has observations; actions count from 0, as the pool takes them.
+    let size = policy.spec().observation.shape()[0];
+    let actions =
+        policy.act(&Array::zeros([9, size], DType::F32)).unwrap().to_vec::<i32>().unwrap();
+    assert!(actions.iter().all(|action| (0..3).contains(action)), "{actions:?}");
+
+    let mut command = podracer(&["export", "--format", "onnx", "--trust-remote-code", "--run"]);
+    let (status, _, err) = run({
+        command.arg(&dir).env("PODRACER_PYTHON", &python);
+        command
+    });
+    assert_eq!(status, 0, "{err}");
+    let bytes = fs::read(dir.join("policy.onnx")).unwrap();
+    let text = String::from_utf8_lossy(&bytes);
+    for part in ["action_start", id, "Discrete(3, start=1)", "Discrete(3)", "sampled", "algorithm"]
+    {
+        assert!(text.contains(part), "{part}");
+    }
 }
 
 /// The examples of a page: the blocks of Python under the heading, whose first comment names a file

@@ -162,6 +162,22 @@ fn ppo_envpool_jit() {
 }
 
 #[test]
+fn policy_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = run("policy_service", folder.path(), "--requests 20 --threads 2");
+    assert!(
+        out.starts_with("TrainedPolicy(ppo for CartPole-v1, f32[B,4] to Discrete(2))"),
+        "{out}"
+    );
+    for mode in ["jit", "interpret"] {
+        let found = lines(&out, mode);
+        assert_eq!(found.len(), 2, "{out}");
+        let last = |line: &&str| line.split_whitespace().last().unwrap().parse::<f64>().unwrap();
+        assert!(found.iter().all(|line| last(line) > 0.0), "{out}");
+    }
+}
+
+#[test]
 fn sebulba_ppo_and_impala() {
     let flags = "--num-devices 2 --actor-device-ids 0 --learner-device-ids 1 --local-num-envs 4 \
                  --num-actor-threads 1 --num-steps 16 --total-timesteps 128";

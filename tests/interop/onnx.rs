@@ -158,7 +158,7 @@ fn operations_agree_with_onnx_runtime() {
     };
     let program = simplify(make_program(f, &inputs).unwrap());
     let names = names.into_inner();
-    let bytes = onnx(&program, "functions", &["x", "y", "images", "kernel"], &names).unwrap();
+    let bytes = onnx(&program, "functions", &["x", "y", "images", "kernel"], &names, &[]).unwrap();
     let results = run_program(&program, &inputs, Mode::Interpret).unwrap();
 
     let folder = tempfile::tempdir().unwrap();
@@ -178,7 +178,7 @@ fn operations_that_onnx_does_not_have_are_refused_by_name_and_line() {
     let x = floats(&[2, 3], 0.0);
     let refusal = |f: fn(Tensor) -> Tensor| {
         let program = simplify(make_program(f, &x).unwrap());
-        onnx(&program, "function", &["x"], &["y"]).unwrap_err().to_string()
+        onnx(&program, "function", &["x"], &["y"], &[]).unwrap_err().to_string()
     };
     let error = refusal(|x| x.sort(0));
     assert!(error.contains("function cannot be written as ONNX: the operation `sort`"), "{error}");
@@ -194,6 +194,6 @@ fn operations_that_onnx_does_not_have_are_refused_by_name_and_line() {
 #[test]
 fn a_name_is_needed_for_each_input_and_output() {
     let program = make_program(|x: Tensor| x * 2.0, &floats(&[2], 0.0)).unwrap();
-    let error = onnx(&program, "twice", &[], &["y"]).unwrap_err().to_string();
+    let error = onnx(&program, "twice", &[], &["y"], &[]).unwrap_err().to_string();
     assert!(error.contains("1 inputs and 1 outputs, and 0 and 1 names were given"), "{error}");
 }

@@ -351,7 +351,7 @@ fn examples_show_their_command_and_are_in_the_readme() {
         assert!(readme.contains(&format!("[`{name}`](examples/{name}.rs)")), "{name}");
         count += 1;
     }
-    assert_eq!(count, 11);
+    assert_eq!(count, 12);
 }
 
 /// The words of Rust sources, without their comments.

@@ -291,7 +291,9 @@ fn describe(id: &str, processes: &mut [Process]) -> Result<Spaces> {
             }
         }
     }
-    Ok(first.expect("there is a process"))
+    let spaces = first.expect("there is a process");
+    super::record_spaces(id, &spaces.gymnasium);
+    Ok(spaces)
 }
 
 /// Returns the user's Python: `PODRACER_PYTHON`, otherwise `python3`.

@@ -18,10 +18,10 @@ def shortened(text, limit):
     return "".join(letter if shows(letter) else ascii(letter)[1:-1] for letter in text)
 
 
-def shown(value):
+def shown(value, limit=MAX_VALUE):
     """A value in the text of an error."""
     try:
-        return shortened(repr(value[:MAX_TEXT] if isinstance(value, (str, bytes)) else value), MAX_VALUE)
+        return shortened(repr(value[:MAX_TEXT] if isinstance(value, (str, bytes)) else value), limit)
     except Exception:
         return f"a {type(value).__name__}"
 
@@ -232,6 +232,7 @@ class Actions:
     def __init__(self, space):
         self.nvec, self.low, self.high, self.boxes, self.leaves = [], [], [], False, 0
         self.decode = self.decoder(space)
+        self.space = space
         if self.boxes and self.nvec:
             raise Refused(f"the action space {space} has both choices and numbers; wrap the environment")
         self.width = len(self.low) if self.boxes else len(self.nvec)

@@ -1,11 +1,11 @@
 //! Spaces of an environment, as its worker process describes them.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::envs::env::spec::EnvSpec;
 use crate::error::{Error, Result};
-use crate::spaces::{Bound, Space};
-use crate::trace::types::DType;
+use crate::spaces::Space;
+use crate::spaces::described::Described;
 
 /// Description of an environment by its worker.
 #[derive(Debug, Deserialize)]
@@ -16,68 +16,21 @@ pub(super) struct Description {
     agents: usize,
     max_episode_steps: Option<u32>,
     reward_threshold: Option<f64>,
+    gymnasium: GymnasiumSpaces,
 }
 
-/// A space, as JSON.
-#[derive(Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub(in crate::envs) enum Described {
-    Discrete {
-        n: usize,
-    },
-    MultiDiscrete {
-        nvec: Vec<usize>,
-        #[serde(default)]
-        masked: bool,
-    },
-    Box {
-        shape: Vec<usize>,
-        dtype: String,
-        low: Side,
-        high: Side,
-    },
-}
-
-/// Bounds of a box; `None` is infinite.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-pub(in crate::envs) enum Side {
-    All(Option<f64>),
-    Each(Vec<Option<f64>>),
-}
-
-impl Side {
-    fn bound(self, infinity: f64) -> Bound {
-        match self {
-            Side::All(bound) => Bound::All(bound.unwrap_or(infinity)),
-            Side::Each(bounds) => {
-                let bounds = bounds.into_iter().map(|bound| bound.unwrap_or(infinity));
-                Bound::Each(bounds.collect())
-            }
-        }
-    }
-}
-
-impl Described {
-    /// Returns the space, which may still have a [`Space::problem`].
-    pub(in crate::envs) fn space(self) -> Result<Space> {
-        Ok(match self {
-            Described::Discrete { n } => Space::Discrete { n },
-            Described::MultiDiscrete { nvec, masked } => Space::MultiDiscrete { nvec, masked },
-            Described::Box { shape, dtype, low, high } => Space::Box {
-                low: low.bound(f64::NEG_INFINITY),
-                high: high.bound(f64::INFINITY),
-                shape: shape.into(),
-                dtype: match dtype.as_str() {
-                    "float32" => DType::F32,
-                    "float64" => DType::F64,
-                    "uint8" => DType::U8,
-                    "bool" => DType::Bool,
-                    other => return Err(Error::Env(format!("observations are {other}"))),
-                },
-            },
-        })
-    }
+/// Spaces of an environment of Gymnasium or PettingZoo as Python has them. A pool flattens observations
+/// in the order of the space, and counts choices from 0.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GymnasiumSpaces {
+    /// Text of the observation space. That of a `Dict` has its keys in the order in which they are
+    /// flattened.
+    pub observation_space: String,
+    /// Text of the action space.
+    pub action_space: String,
+    /// First choice of a `Discrete` action, `start`: the pool's action plus `action_start` is Python's.
+    /// It is 0 for other spaces.
+    pub action_start: i64,
 }
 
 /// Spaces and limits of an environment.
@@ -89,6 +42,8 @@ pub(super) struct Spaces {
     pub(super) width: usize,
     /// Number of agents of a game of PettingZoo; 1 for environments of Gymnasium.
     pub(super) num_agents: usize,
+    /// Spaces as Python has them.
+    pub(super) gymnasium: GymnasiumSpaces,
     max_episode_steps: Option<u32>,
     reward_threshold: Option<f64>,
 }
@@ -103,6 +58,7 @@ impl Spaces {
             action: described.action.space()?,
             width: described.width,
             num_agents: described.agents,
+            gymnasium: described.gymnasium,
             max_episode_steps: described.max_episode_steps,
             reward_threshold: described.reward_threshold,
         })

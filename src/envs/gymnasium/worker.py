@@ -209,7 +209,9 @@ def start(settings):
         raise Refused(f"{type(error).__name__}: {error}\n  help: packages are those of {sys.executable}")
     if settings["pettingzoo"]:
         observation_space, action_space = spaces_of_agents(envs[0])
-        return envs, observation_of(observation_space, settings), Actions(action_space)
+        observation = observation_of(observation_space, settings)
+        observation.space = observation_space
+        return envs, observation, Actions(action_space)
     first = envs[0]
     spaces = getattr(first, "observation_space", None), getattr(first, "action_space", None)
     observation_space, action_space = checked_spaces(*spaces)
@@ -219,6 +221,7 @@ def start(settings):
         actions.spec = {"kind": "multi_discrete", "nvec": actions.nvec, "masked": True}
     else:
         observation = observation_of(observation_space, settings)
+    observation.space = observation_space
     return envs, observation, actions
 
 
@@ -559,6 +562,11 @@ def main():
     try:
         envs, observation, actions = start(settings)
         spec = {"observation": observation.spec, "action": actions.spec, "width": actions.width, **limits(envs[0])}
+        spec["gymnasium"] = {
+            "observation_space": shown(observation.space, MAX_TEXT),
+            "action_space": shown(actions.space, MAX_TEXT),
+            "action_start": int(actions.start),
+        }
         spec["agents"] = len(envs[0].possible_agents) if settings["pettingzoo"] else 1
     except BaseException as error:
         if forked:

@@ -22,6 +22,17 @@ pub struct ModelProto {
     pub graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSetId>,
+    #[prost(message, repeated, tag = "14")]
+    pub metadata_props: Vec<StringStringEntry>,
+}
+
+/// A text with its name.
+#[derive(Clone, PartialEq, Message)]
+pub struct StringStringEntry {
+    #[prost(string, tag = "1")]
+    pub key: String,
+    #[prost(string, tag = "2")]
+    pub value: String,
 }
 
 /// Version of a set of operators; the default set has an empty domain.

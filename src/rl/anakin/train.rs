@@ -46,6 +46,7 @@ pub fn train_agents<A: AnakinArgs, S: AgentTree, M: AgentTree, P: Tree<Array>>(
     let program = |updates| TrainFn::new(args, env, updates, devices, train_iterations);
     let keys = options.keys(args.options().seed)?;
     let mut state = trainer.init_or_resume(init.call(keys)?, ())?;
+    trainer.env_spec = Some(env.spec.clone());
     let mut log =
         AgentsLog::new(args, &trainer.extra_state, trainer.global_step() / steps_per_update)?;
     // Updates left: 0 if a resumed run has already taken all of its timesteps; the loop then ends.

@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::array::Array;
-use crate::envs::{Camera, EnvPool, XlaPool};
+use crate::envs::{Camera, EnvPool, EnvSpec, XlaPool};
 use crate::error::{Error, Result};
 use crate::jit::{effects_barrier, eval_shape};
 use crate::random::Key;
+use crate::rl::checkpoint::saved_spec::SavedSpec;
 use crate::rl::checkpoint::{self, Checkpoint};
 use crate::rl::files::{plain_name, shown};
 use crate::rl::returns::{MAX_STEPS, Returns, null_is_nan};
@@ -49,6 +50,9 @@ pub struct SavedMetadata {
     /// Progress of the run, which older files call `place`; `None` for a model.
     #[serde(default, alias = "place")]
     pub run_state: Option<RunState>,
+    /// Specification of the environment; `None` for a checkpoint, and for models of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env_spec: Option<SavedSpec>,
     /// True if the user permits the Python code that the settings name; no file sets it.
     #[serde(skip)]
     is_trusted: bool,
@@ -91,8 +95,31 @@ impl SavedMetadata {
             algorithm: algorithm.to_string(),
             settings: settings(args)?,
             run_state,
+            env_spec: None,
             is_trusted: false,
         })
+    }
+
+    /// Returns the metadata with the specification of the environment, if it has a form in JSON.
+    pub(in crate::rl) fn with_spec(self, spec: Option<&EnvSpec>) -> SavedMetadata {
+        SavedMetadata { env_spec: spec.and_then(SavedSpec::new), ..self }
+    }
+
+    /// Returns the specification of the environment.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a model that does not record it, or not in the form of a specification.
+    pub(in crate::rl) fn spec(&self, path: &Path) -> Result<EnvSpec> {
+        let path = path.display();
+        let Some(saved) = self.env_spec.clone() else {
+            return Err(Error::Argument(format!(
+                "{path} does not record the spaces of its environment: an older version saved it\n  help: \
+                 train again, or write the policy into a file with `podracer export`"
+            )));
+        };
+        let id = self.settings.get("env_id").and_then(Value::as_str).unwrap_or("?");
+        let spec = saved.spec(id);
+        spec.map_err(|error| Error::Argument(format!("{path}: {}", shown(&error.to_string()))))
     }
 
     /// Reads the metadata of a saved model or run, without the arrays.
@@ -301,6 +328,12 @@ pub trait Envs {
     /// Returns errors of environments that do not accept a state.
     fn put_back(self, states: &[&[u8]]) -> Result<()>;
 
+    /// Returns the specification of the environments, which a saved model records; `None` if it is not
+    /// known here.
+    fn spec(&self) -> Option<EnvSpec> {
+        None
+    }
+
     /// Returns false if the first environment cannot be rendered.
     ///
     /// # Errors
@@ -319,6 +352,10 @@ pub trait Envs {
 }
 
 impl Envs for &mut EnvPool {
+    fn spec(&self) -> Option<EnvSpec> {
+        Some(EnvPool::spec(self).clone())
+    }
+
     fn states(self) -> Result<Vec<Vec<u8>>> {
         (0..self.num_envs()).map(|env| self.save(env)).collect()
     }
@@ -344,6 +381,10 @@ impl Envs for &mut EnvPool {
 }
 
 impl Envs for &XlaPool {
+    fn spec(&self) -> Option<EnvSpec> {
+        Some(XlaPool::spec(self).clone())
+    }
+
     fn states(self) -> Result<Vec<Vec<u8>>> {
         if self.is_traced() {
             return ().states(); // the handle has them

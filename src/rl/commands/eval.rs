@@ -85,7 +85,7 @@ pub fn report(policy: &str, env_id: &str, evaluation: &Evaluation) -> String {
 ///
 /// # Errors
 /// [`Error::Argument`] if there is no model, and errors of reading it.
-pub(in crate::rl) fn saved_model(run: &Path, is_trusted: bool) -> Result<(PathBuf, SavedMetadata)> {
+pub(crate) fn saved_model(run: &Path, is_trusted: bool) -> Result<(PathBuf, SavedMetadata)> {
     let model = model_in(run)?;
     let metadata = SavedMetadata::read(&model)?;
     if metadata.run_state.is_some() {

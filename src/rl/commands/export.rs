@@ -96,7 +96,10 @@ impl ExportOptions {
                     let module = policy.stablehlo(&name, self.batch_size)?;
                     (module.into_bytes(), Some(self.batch_size))
                 }
-                ExportFormat::Onnx => (policy.onnx(&name)?, None),
+                ExportFormat::Onnx => {
+                    let algorithm = [("algorithm", metadata.algorithm.clone())];
+                    (policy.onnx(&name, &algorithm)?, None)
+                }
             };
             let file = folder.join(format.file_name());
             fs::write(&file, bytes).map_err(Error::io("cannot write", &file))?;

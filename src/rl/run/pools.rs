@@ -3,10 +3,11 @@
 
 use crate::envs::own::{MiniGridOptions, is_minigrid};
 use crate::envs::{
-    AtariOptions, EnvPool, GymnasiumOptions, ObsKind, PoolOptions, gymnasium_options, is_gymnasium,
-    is_python, is_registered, num_agents, spec,
+    Action, AtariOptions, Env, EnvPool, EnvRng, EnvSpec, GymnasiumOptions, ObsKind, ObsMut,
+    PoolOptions, StepOutcome, gymnasium_options, is_gymnasium, is_python, is_registered,
+    num_agents, spec,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::trace::DType;
 
 use crate::rl::algorithm::Algorithm;
@@ -14,11 +15,42 @@ use crate::rl::environments::bounds::Bounds;
 use crate::rl::environments::spaces::{self, Masked, Sizes};
 use crate::rl::environments::support::{ActionSupport, EnvSupport, is_flattened};
 
+/// Returns a pool with the specification that was read from a model, if there is one. Its environments
+/// cannot be stepped.
+///
+/// # Errors
+/// [`Error::Env`] for a specification of a wrong form.
+pub(crate) fn recorded<A: Algorithm>(args: &A) -> Result<Option<EnvPool>> {
+    let make = |spec: &EnvSpec| {
+        let options = PoolOptions { num_threads: 1, ..PoolOptions::default() };
+        EnvPool::custom(|_| Ok(Box::new(Recorded(spec.clone()))), options)
+    };
+    args.options().recorded_spec.get().map(make).transpose()
+}
+
+/// Environment that has a specification only.
+struct Recorded(EnvSpec);
+
+impl Env for Recorded {
+    fn spec(&self) -> EnvSpec {
+        self.0.clone()
+    }
+
+    fn reset(&mut self, _: &mut EnvRng, _: ObsMut<'_>) -> Result<()> {
+        Err(Error::Env(format!("{}: there is a specification only", self.0.id)))
+    }
+
+    fn step(&mut self, _: Action<'_>, _: &mut EnvRng, _: ObsMut<'_>) -> Result<StepOutcome> {
+        Err(Error::Env(format!("{}: there is a specification only", self.0.id)))
+    }
+}
+
 fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
     let num_threads = args.options().num_threads;
     // An evaluation with one environment has one game, with all its agents.
+    let is_recorded = args.options().recorded_spec.get().is_some();
     let num_envs = match num_envs {
-        1 if seed == args.options().eval_seed() => num_agents(args.env_id()),
+        1 if seed == args.options().eval_seed() && !is_recorded => num_agents(args.env_id()),
         _ => num_envs,
     };
     PoolOptions { num_envs, num_threads, seed, ..Default::default() }
@@ -28,9 +60,9 @@ fn options<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> PoolOptions {
 /// sizes.
 ///
 /// # Errors
-/// [`Error::Config`](crate::Error::Config) for other environments, and errors of the environments.
+/// [`Error::Config`] for other environments, and errors of the environments.
 pub fn discrete<A: Algorithm>(args: &A, num_envs: usize, seed: u64) -> Result<(EnvPool, Sizes)> {
-    let pool = make(args.env_id(), options(args, num_envs, seed))?;
+    let pool = make(args, options(args, num_envs, seed))?;
     let sizes = Sizes::from_spec(A::NAME, pool.spec(), &EnvSupport::VECTORS)?;
     Ok((pool, sizes))
 }
@@ -49,7 +81,7 @@ pub fn continuous<A: Algorithm>(
     if num_envs == 1 {
         options.num_threads = 1;
     }
-    let pool = make(args.env_id(), options)?;
+    let pool = make(args, options)?;
     let obs_size = spaces::vector(A::NAME, pool.spec())?;
     // Only an algorithm that names vectors without bounds gets infinite ones.
     let bounds = match A::ENVS.actions {
@@ -71,12 +103,13 @@ pub fn masked<A: Algorithm>(
     seed: u64,
 ) -> Result<(EnvPool, Masked)> {
     let (id, options) = (args.env_id(), options(args, num_envs, seed));
-    let pool = match is_gymnasium(id) {
-        true => {
+    let pool = match recorded(args)? {
+        Some(pool) => Ok(pool),
+        None if is_gymnasium(id) => {
             let own = GymnasiumOptions { action_mask: true, ..gymnasium_options(id) };
             EnvPool::gymnasium(id, own, options)
         }
-        false => EnvPool::make(id, options),
+        None => EnvPool::make(id, options),
     }?;
     let sizes = spaces::masked(A::NAME, pool.spec(), players)?;
     Ok((pool, sizes))
@@ -96,9 +129,9 @@ pub(crate) fn multi_discrete<A: Algorithm>(
     seed: u64,
 ) -> Result<(EnvPool, ObsKind, Vec<usize>)> {
     let (id, options) = (args.env_id(), options(args, num_envs, seed));
-    let pool = match is_minigrid(id) {
+    let pool = match is_minigrid(id) && recorded(args)?.is_none() {
         true => EnvPool::minigrid(id, minigrid, options),
-        false => any(id, atari, options),
+        false => of_args(args, atari, options),
     }?;
     let obs_kind = spaces::obs_kind(A::NAME, pool.spec(), &A::ENVS)?;
     let components = spaces::components(A::NAME, pool.spec())?;
@@ -126,9 +159,21 @@ pub(crate) fn with_atari<A: Algorithm>(
     num_envs: usize,
     seed: u64,
 ) -> Result<(EnvPool, Sizes)> {
-    let pool = any(args.env_id(), atari, options(args, num_envs, seed))?;
+    let pool = of_args(args, atari, options(args, num_envs, seed))?;
     let sizes = Sizes::from_spec(A::NAME, pool.spec(), &A::ENVS)?;
     Ok((pool, sizes))
+}
+
+/// Creates the environments of the settings as [`any`] does.
+///
+/// # Errors
+/// Returns the same errors as [`any`].
+pub(in crate::rl) fn of_args<A: Algorithm>(
+    args: &A,
+    atari: AtariOptions,
+    options: PoolOptions,
+) -> Result<EnvPool> {
+    recorded(args)?.map_or_else(|| any(args.env_id(), atari, options), Ok)
 }
 
 /// Creates environments of any kind. `atari` are the options for Atari games; other environments,
@@ -141,12 +186,16 @@ pub fn any(env_id: &str, atari: AtariOptions, options: PoolOptions) -> Result<En
     if !own && spec(env_id)?.observation.dtype() == DType::U8 {
         return EnvPool::atari(env_id, atari, options);
     }
-    make(env_id, options)
+    by_id(env_id, options)
+}
+
+fn make<A: Algorithm>(args: &A, options: PoolOptions) -> Result<EnvPool> {
+    recorded(args)?.map_or_else(|| by_id(args.env_id(), options), Ok)
 }
 
 /// Creates environments like [`EnvPool::make`]. Observations of Python that no network takes as they are
 /// become vectors.
-fn make(env_id: &str, options: PoolOptions) -> Result<EnvPool> {
+fn by_id(env_id: &str, options: PoolOptions) -> Result<EnvPool> {
     if is_python(env_id) && is_flattened(&spec(env_id)?) {
         let own = GymnasiumOptions { flatten_observation: true, ..gymnasium_options(env_id) };
         return EnvPool::gymnasium(env_id, own, options);

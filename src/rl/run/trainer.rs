@@ -6,6 +6,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::array::Array;
+use crate::envs::EnvSpec;
 use crate::error::{Error, Result};
 use crate::jit::cache::SharedStats;
 use crate::jit::{Jit, Mode, jit};
@@ -133,6 +134,8 @@ pub struct Trainer<'a, A> {
     videos: Option<TrainingVideos>,
     /// False if the environment is known not to render.
     renders: bool,
+    /// Specification of the environments, which the model records.
+    pub(in crate::rl) env_spec: Option<EnvSpec>,
 }
 
 impl<'a, A: Algorithm> Trainer<'a, A> {
@@ -216,6 +219,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             write_failed: false,
             videos: None,
             renders: true,
+            env_spec: None,
         })
     }
 
@@ -292,6 +296,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     /// # Errors
     /// Returns errors of the checkpoint.
     pub fn init_or_resume<S: Tree<Array>>(&mut self, init: S, mut envs: impl Envs) -> Result<S> {
+        self.env_spec = envs.spec();
         self.film(&mut envs)?;
         let Some(run) = &self.args.options().resume else { return Ok(init) };
         let path = checkpoint_in(run);
@@ -567,7 +572,8 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         let keeps_model = options.save_model || options.upload_model || options.capture_video;
         if self.rank == 0 && keeps_model {
             let path = self.run.dir.join(format!("{}{MODEL}", self.args.options().exp_name));
-            let metadata = SavedMetadata::of(A::NAME, self.args, None)?;
+            let metadata =
+                SavedMetadata::of(A::NAME, self.args, None)?.with_spec(self.env_spec.as_ref());
             let saved = checkpoint::save_tree(&path, model, &metadata);
             let there = saved.is_ok();
             self.allow(saved)?;

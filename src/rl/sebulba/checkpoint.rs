@@ -7,7 +7,7 @@
 use super::agent::Agent;
 use super::rollout::EnvState;
 use crate::Array;
-use crate::envs::{Camera, XlaPool};
+use crate::envs::{Camera, EnvSpec, XlaPool};
 use crate::error::Result;
 use crate::random::Key;
 use crate::rl::checkpoint::saved::Envs;
@@ -126,5 +126,9 @@ impl Envs for ActorEnvs<'_> {
     fn film(&mut self, camera: Box<dyn Camera>) -> Result<()> {
         let mut pools = self.pools;
         pools.film(camera)
+    }
+
+    fn spec(&self) -> Option<EnvSpec> {
+        Some(self.pools.spec().clone())
     }
 }

@@ -21,8 +21,9 @@ use crate::jit::jit;
 use crate::pmap::{Sharded, pmap, replicate, unreplicate};
 use crate::rl::algorithm::Algorithm;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::checkpoint::saved::load_model;
+use crate::rl::checkpoint::saved::{Envs, load_model};
 use crate::rl::policy::{Policy, PolicyResults};
+use crate::rl::run::pools;
 use crate::rl::run::trainer::Trainer;
 use crate::rl::summary::Summary;
 use crate::trace::control::scan;
@@ -239,6 +240,7 @@ where
         actors,
     };
     let mut envs = ActorEnvs { pools: &setup.envs, states: &[] };
+    trainer.env_spec = envs.spec();
     if !trainer.is_resuming() {
         trainer.film(&mut envs)?;
         return Ok((state, env_states, boundary));
@@ -268,15 +270,20 @@ pub fn policy<A: Algorithm, S: Tree<Tensor>>(
 where
     S::With<TensorType>: Tree<TensorType, With<Array> = S::With<Array>>,
 {
-    start_runtime(options, None)?;
-    let run = args.options();
-    let pool_options = PoolOptions {
-        num_threads: run.num_threads,
-        seed: run.eval_seed(),
-        clip_actions: true,
-        ..PoolOptions::default()
+    let pool = match pools::recorded(args)? {
+        Some(pool) => pool,
+        None => {
+            start_runtime(options, None)?;
+            let run = args.options();
+            let pool_options = PoolOptions {
+                num_threads: run.num_threads,
+                seed: run.eval_seed(),
+                clip_actions: true,
+                ..PoolOptions::default()
+            };
+            options.pool(args.env_id(), pool_options)?
+        }
     };
-    let pool = options.pool(args.env_id(), pool_options)?;
     let sizes = sizes_of::<A>(options, pool.spec())?;
     let agent = agent(load_model(model, |key| init(key, &sizes))?);
     let spec = pool.spec().clone();

@@ -1,10 +1,12 @@
 //! Flags that every algorithm has, in addition to its own. `shared_flags` has their rules.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use crate::envs::EnvSpec;
 use crate::error::Result;
 use crate::jit::Mode;
 use crate::output;
@@ -149,6 +151,10 @@ pub struct RunOptions {
     #[arg(long, default_value_t = false)]
     #[serde(skip)]
     pub trust_remote_code: bool,
+    /// Specification of the environment, if it is read from a model: then no environment is made.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub(in crate::rl) recorded_spec: OnceLock<EnvSpec>,
 }
 
 impl RunOptions {

@@ -39,6 +39,9 @@ def by_stablehlo(folder, inputs, names):
 def by_onnx(folder, inputs):
     session = onnxruntime.InferenceSession(folder / "policy.onnx")
     assert [x.name for x in session.get_inputs()] == list(inputs), session.get_inputs()
+    metadata = session.get_modelmeta().custom_metadata_map
+    names = ["action_space", "action_start", "algorithm", "env_id", "evaluation", "observation_space"]
+    assert sorted(metadata) == names and metadata["action_start"] == "0", metadata
     names = [x.name for x in session.get_outputs()]
     return dict(zip(names, session.run(None, inputs)))
 

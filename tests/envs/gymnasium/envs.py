@@ -298,6 +298,12 @@ for name in OBSERVATIONS:
         kwargs={"observation_space": OBSERVATIONS[name], "action_space": ACTIONS[name]},
         max_episode_steps=20,
     )
+gymnasium.register(
+    "StartNoise-v0",
+    Noise,
+    kwargs={"observation_space": OBSERVATIONS["Dict"], "action_space": spaces.Discrete(3, start=1)},
+    max_episode_steps=20,
+)
 gymnasium.register("Faulty-v0", Faulty)
 gymnasium.register("Lonely-v0", Faulty)
 gymnasium.register("Blind-v0", Blind, kwargs={"observation_space": VECTOR, "action_space": spaces.Discrete(2)})
