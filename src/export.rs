@@ -133,13 +133,7 @@ impl Exported {
             let index = program.add_var(TensorType::scalar(DType::I32));
             program.inputs.insert(0, index);
         }
-        let options = LowerOptions {
-            name: name.into(),
-            // The form that is best on one platform may not be on another: several get the plain
-            // form.
-            platform: if platforms.len() == 1 { platforms[0] } else { Platform::Tpu },
-            ..LowerOptions::default()
-        };
+        let options = LowerOptions { name: name.into(), ..LowerOptions::for_platforms(platforms) };
         let artifact = Artifact {
             name: name.into(),
             in_tree,
@@ -374,7 +368,7 @@ impl Exported {
         }
         types.extend(self.artifact.kept.iter().map(|&i| self.in_types()[i].clone()));
         let calls_functions = self.artifact.calls_functions();
-        if calls_functions && runtime.platform == Platform::Cpu {
+        if calls_functions && runtime.platform.is_host() {
             lapack::provide(runtime.client.plugin())?;
         }
         let ours = runtime.client.plugin().stablehlo_version();

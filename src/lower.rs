@@ -12,6 +12,7 @@ pub mod hlo;
 pub mod onnx;
 mod options;
 pub mod pjrt;
+mod platform;
 pub mod stablehlo;
 
 pub use stablehlo::{LowerOptions, Platform, compile_flags, stablehlo};

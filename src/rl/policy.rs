@@ -313,12 +313,10 @@ impl Policy {
     /// Returns errors of tracing the function.
     pub fn stablehlo(&self, name: &str, batch_size: usize) -> Result<String> {
         let (program, _) = self.program(batch_size)?;
-        // The form without native functions of this library.
         let options = LowerOptions {
             name: name.into(),
-            platform: Platform::Tpu,
             locations: false,
-            ..LowerOptions::default()
+            ..LowerOptions::for_platforms(&Platform::ALL)
         };
         Ok(stablehlo(&program, &options))
     }
