@@ -9,7 +9,6 @@ use crate::envs::{EnvPool, EnvSpec, Space};
 use crate::error::Result;
 use crate::export::Exported;
 use crate::jit::{Mode, jit};
-use crate::lower::artifact::{LeafPath, Step};
 use crate::lower::onnx::{SYMBOLIC_BATCH, onnx};
 use crate::lower::stablehlo::{LowerOptions, Platform, stablehlo};
 use crate::random::Key;
@@ -21,6 +20,7 @@ use crate::trace::ops::{concatenate, constant, where_, zeros_like};
 use crate::trace::program::Program;
 use crate::trace::tensor::{catch, trace_call};
 use crate::trace::{DType, Tensor, TensorType};
+use crate::tree::leaf_path::{LeafPath, Step};
 use crate::tree::{self, Path, Tree};
 
 pub mod evaluation;
