@@ -16,17 +16,19 @@
 //!
 //! `docs/export.md` lists the guarantees about the files.
 
+pub mod artifact;
 mod compiler;
+pub mod onnx;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path as FilePath;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use self::artifact::{Artifact, PyTree, newer};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::jit::{Compiled, Jit, Lowered};
-use crate::lower::artifact::{Artifact, PyTree, newer};
 use crate::lower::custom_calls::lapack;
 use crate::lower::pjrt::{Client, CompileOptions};
 use crate::lower::stablehlo::{LowerOptions, Platform, stablehlo};

@@ -15,7 +15,7 @@ use crate::jit::{
 use crate::lower::cache::{CacheOutcome, compile_cached};
 use crate::lower::compile_log;
 use crate::lower::dump::lowered;
-use crate::lower::hlo;
+use crate::lower::pjrt::hlo;
 use crate::lower::pjrt::{Buffer, CompileOptions, Event, Executable, OptionValue};
 use crate::lower::stablehlo::sharding::{REPLICATED, sharding_text};
 use crate::lower::stablehlo::{LowerOptions, compile_flags};

@@ -8,8 +8,8 @@ use crate::distributions::{ActionDistribution, Categorical, DiagNormal, MultiCat
 use crate::envs::{EnvPool, EnvSpec, Space};
 use crate::error::Result;
 use crate::export::Exported;
+use crate::export::onnx::{SYMBOLIC_BATCH, onnx};
 use crate::jit::{Mode, jit};
-use crate::lower::onnx::{SYMBOLIC_BATCH, onnx};
 use crate::lower::stablehlo::{LowerOptions, Platform, stablehlo};
 use crate::random::Key;
 use crate::rl::environments::bounds::{Bounds, bounds_of};
