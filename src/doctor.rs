@@ -224,44 +224,34 @@ fn named_mpi(settings: &Settings) -> Option<Check> {
 
 /// The name of the finding about the plugin that compiles and runs programs.
 const PLUGIN: &str = "XLA plugin";
-/// The part that holds the plugin.
-const CPU_PART: &str = "xla-cpu";
 
 fn plugin(settings: &Settings, checks: &[Check]) -> Check {
     let platform = match Platform::from_env() {
         Ok(platform) => platform,
         Err(error) => return Check::broken(PLUGIN, &error),
     };
-    let damaged = |check: &&Check| check.name == CPU_PART && check.state == State::Broken;
-    if settings.plugin.is_none()
-        && platform == Platform::Cpu
-        && let Some(part) = checks.iter().find(damaged)
-    {
+    // A plugin that the user names is not a part.
+    let part = platform.facts().plugin_part.filter(|_| settings.plugin.is_none());
+    let damaged = |check: &&Check| part == Some(&check.name) && check.state == State::Broken;
+    if let Some(part) = checks.iter().find(damaged) {
         return Check {
             name: PLUGIN.into(),
             state: State::Broken,
-            detail: format!("not loaded, because {CPU_PART} is not what it should be"),
+            detail: format!("not loaded, because {} is not what it should be", part.name),
             fix: part.fix.clone(),
         };
     }
     // Looking must not fetch.
     let offline = Settings { fetch: false, ..settings.clone() };
-    let located = match platform {
-        Platform::Cpu => offline.locate_cpu_plugin(),
-        Platform::Cuda | Platform::Rocm | Platform::Tpu => offline.locate_cuda_plugin(),
-    };
-    let path = match located {
-        Ok(path) => path,
-        // A plugin for GPUs is never fetched.
-        Err(error) if settings.plugin.is_some() || platform != Platform::Cpu => {
-            return Check::broken(PLUGIN, &error);
-        }
-        Err(_) => {
+    let path = match (platform.locate_plugin(&offline), part) {
+        (Ok(path), _) => path,
+        (Err(error), None) => return Check::broken(PLUGIN, &error),
+        (Err(_), Some(part)) => {
             return Check {
                 name: PLUGIN.into(),
                 state: State::Missing,
                 detail: "none yet".into(),
-                fix: Some(format!("podracer fetch {CPU_PART}")),
+                fix: Some(format!("podracer fetch {part}")),
             };
         }
     };

@@ -16,17 +16,19 @@
 //!
 //! `docs/export.md` lists the guarantees about the files.
 
+pub mod artifact;
 mod compiler;
+pub mod onnx;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path as FilePath;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use self::artifact::{Artifact, PyTree, newer};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::jit::{Compiled, Jit, Lowered};
-use crate::lower::artifact::{Artifact, LeafPath, PyTree, Step, newer, path_text, paths};
 use crate::lower::custom_calls::lapack;
 use crate::lower::pjrt::{Client, CompileOptions};
 use crate::lower::stablehlo::{LowerOptions, Platform, stablehlo};
@@ -35,6 +37,7 @@ use crate::trace::graph::simplify;
 use crate::trace::program::Program;
 use crate::trace::tensor::Tensor;
 use crate::trace::types::{DType, TensorType};
+use crate::tree::leaf_path::{LeafPath, Step, leaf_paths, path_text};
 use crate::tree::{self, Leaf, Path, Tree};
 
 /// An exported function: loaded from a file, or just made. It is compiled at its first call.
@@ -133,13 +136,7 @@ impl Exported {
             let index = program.add_var(TensorType::scalar(DType::I32));
             program.inputs.insert(0, index);
         }
-        let options = LowerOptions {
-            name: name.into(),
-            // The form that is best on one platform may not be on another: several get the plain
-            // form.
-            platform: if platforms.len() == 1 { platforms[0] } else { Platform::Tpu },
-            ..LowerOptions::default()
-        };
+        let options = LowerOptions { name: name.into(), ..LowerOptions::for_platforms(platforms) };
         let artifact = Artifact {
             name: name.into(),
             in_tree,
@@ -276,7 +273,7 @@ impl Exported {
     ) -> Result<M::With<Array>> {
         let mut leaves = Vec::new();
         args.visit_leaves(&Path::ROOT, &mut |_, leaf| leaves.push(leaf));
-        let ours = paths::<Array, A>(args);
+        let ours = leaf_paths::<Array, A>(args);
         let before: [&[Step]; 3] =
             [&[Step::Index(0)], &[Step::Index(0), Step::Index(0)], &[Step::Index(1)]];
         let order = before.iter().find_map(|before| {
@@ -286,7 +283,7 @@ impl Exported {
         let Some(order) = order else {
             return Err(self.other_structure("takes", &self.in_paths, &ours, 1));
         };
-        let wanted = paths::<L, M>(like);
+        let wanted = leaf_paths::<L, M>(like);
         let Some(places) = matching(&wanted, &self.out_paths) else {
             return Err(self.other_structure("gives", &self.out_paths, &wanted, 0));
         };
@@ -374,7 +371,7 @@ impl Exported {
         }
         types.extend(self.artifact.kept.iter().map(|&i| self.in_types()[i].clone()));
         let calls_functions = self.artifact.calls_functions();
-        if calls_functions && runtime.platform == Platform::Cpu {
+        if calls_functions && runtime.platform.is_host() {
             lapack::provide(runtime.client.plugin())?;
         }
         let ours = runtime.client.plugin().stablehlo_version();
@@ -457,8 +454,8 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     /// As [`Jit::export`]; and if `platforms` is empty.
     pub fn export_for(&self, args: &A::With<Array>, platforms: &[Platform]) -> Result<Exported> {
         let (program, template) = self.program(args)?;
-        let in_paths = paths::<Array, A::With<Array>>(args);
-        let out_paths = paths::<Tensor, B>(&template);
+        let in_paths = leaf_paths::<Array, A::With<Array>>(args);
+        let out_paths = leaf_paths::<Tensor, B>(&template);
         Exported::of(self.name(), simplify(program), &in_paths, &out_paths, platforms)
     }
 }
@@ -470,7 +467,7 @@ impl<B: Tree<Tensor>> Lowered<B> {
     /// # Errors
     /// As [`Jit::export`].
     pub fn export(&self) -> Result<Exported> {
-        let out_paths = paths::<Tensor, B>(self.template());
+        let out_paths = leaf_paths::<Tensor, B>(self.template());
         let program = self.program().clone();
         Exported::of(self.name(), program, &self.in_paths, &out_paths, &[self.platform()])
     }

@@ -37,6 +37,7 @@ use crate::trace::program::Program;
 use crate::trace::tensor::{Tensor, catch};
 use crate::trace::types::TensorType;
 use crate::trace::vmap::on_one_device;
+use crate::tree::leaf_path::leaf_paths;
 use crate::tree::{self, Path, Tree};
 
 /// Execution mode of a function.
@@ -322,7 +323,7 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
         let (program, template) = self.program(args)?;
         let trace_seconds = start.elapsed().as_secs_f64();
         let lowered = self.settings.lower(&self.cache.history, program)?;
-        let in_paths = crate::lower::artifact::paths::<Array, A::With<Array>>(args);
+        let in_paths = leaf_paths::<Array, A::With<Array>>(args);
         Ok(Lowered { lowered, template, in_paths, trace_seconds })
     }
 }

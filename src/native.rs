@@ -371,11 +371,6 @@ pub fn locate_cpu_plugin() -> Result<PathBuf> {
     Settings::from_env()?.locate_cpu_plugin()
 }
 
-/// The XLA plugin for NVIDIA's GPUs, by this process's environment.
-pub fn locate_cuda_plugin() -> Result<PathBuf> {
-    Settings::from_env()?.locate_cuda_plugin()
-}
-
 /// The folder that holds the members of the part with this name, by this process's environment;
 /// fetched if it is nowhere.
 pub fn locate(part: &str) -> Result<Found> {

@@ -10,10 +10,10 @@ use crate::lower::conv;
 use crate::lower::custom_calls::callbacks::Callback;
 use crate::lower::custom_calls::native_calls::{Bits, Dense};
 use crate::lower::custom_calls::onednn::{self, Convolution, Matmul};
-use crate::lower::custom_calls::{KernelPlatform, register, register_for};
+use crate::lower::custom_calls::{register, register_for};
 use crate::lower::pjrt::{Client, CreateOption, KeyValues, Plugin};
 use crate::lower::stablehlo::{ConvLibrary, LowerOptions, Platform};
-use crate::native;
+use crate::native::Settings;
 use crate::output;
 use crate::trace::program::Program;
 
@@ -52,7 +52,7 @@ impl RuntimeOptions {
     /// Returns true if the chosen platform is not the CPU.
     pub(crate) fn uses_gpus(&self) -> bool {
         let resolved = self.clone().resolved();
-        resolved.is_ok_and(|options| options.platform != Some(Platform::Cpu))
+        resolved.is_ok_and(|options| !options.platform.is_some_and(Platform::is_host))
     }
 
     /// Returns the options with the platform chosen.
@@ -206,9 +206,9 @@ impl Runtime {
         let options = options.resolved()?;
         let running = Runtime::running_or_started(options.clone())?;
         // The other options are those of a CPU.
-        let fits = match running.platform {
-            Platform::Cpu => running.options == options,
-            platform => options.platform == Some(platform),
+        let fits = match running.platform.is_host() {
+            true => running.options == options,
+            false => options.platform == Some(running.platform),
         };
         if !fits {
             return Err(Error::Config(format!(
@@ -242,7 +242,7 @@ impl Runtime {
         distributed: Distributed,
     ) -> Result<&'static Runtime> {
         let options = options.resolved()?;
-        if options.platform == Some(Platform::Cpu) {
+        if options.platform.is_some_and(Platform::is_host) {
             return Err(Error::Config(
                 "CPU devices cannot join those of other processes: they work together within one process; \
                  several processes add their gradients by MPI or through process 0"
@@ -268,13 +268,8 @@ impl Runtime {
         let platform = options.platform.unwrap_or_default();
         let started = match platform {
             Platform::Cpu => cpu(options),
-            Platform::Cuda => gpu(options, distributed),
-            other => {
-                return Err(Error::Config(format!(
-                    "there is no runtime for {}: choose cpu or cuda",
-                    other.name()
-                )));
-            }
+            Platform::Cuda => gpu(platform, options, distributed),
+            Platform::Rocm | Platform::Tpu => Err(platform.no_runtime()),
         }?;
         Ok(RUNTIME.get_or_init(|| started))
     }
@@ -283,6 +278,10 @@ impl Runtime {
 /// Returns the number of threads that this process can run in parallel.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get())
+}
+
+fn load_plugin(platform: Platform) -> Result<Arc<Plugin>> {
+    Plugin::load(platform.locate_plugin(&Settings::from_env()?)?)
 }
 
 /// Makes oneDNN's convolutions and products callable by compiled programs. Returns false if the plugin
@@ -298,7 +297,8 @@ fn cpu(options: RuntimeOptions) -> Result<Runtime> {
     if devices == 0 {
         return Err(Error::Config("cpu_devices is 0; the runtime needs at least 1".into()));
     }
-    let plugin = Plugin::load(native::locate_cpu_plugin()?)?;
+    let platform = Platform::Cpu;
+    let plugin = load_plugin(platform)?;
     plugin.keep_freed_memory();
     let native_calls =
         register::<Dense>(&plugin)? && register::<Bits>(&plugin)? && register::<Callback>(&plugin)?;
@@ -308,14 +308,20 @@ fn cpu(options: RuntimeOptions) -> Result<Runtime> {
         ConvLibrary::OneDnn => OnceLock::from(load_onednn(&plugin)?),
     };
     let client = Client::cpu(plugin, devices)?;
-    let platform = Platform::Cpu;
     Ok(Runtime { client, platform, native_calls, callbacks: native_calls, onednn, options })
 }
 
 /// Starts the client of this machine's GPUs.
-fn gpu(options: RuntimeOptions, distributed: Option<Distributed>) -> Result<Runtime> {
-    let plugin = Plugin::load(native::locate_cuda_plugin()?)?;
-    let callbacks = register_for::<Callback>(&plugin, KernelPlatform::Cuda)?;
+fn gpu(
+    platform: Platform,
+    options: RuntimeOptions,
+    distributed: Option<Distributed>,
+) -> Result<Runtime> {
+    let plugin = load_plugin(platform)?;
+    let callbacks = match platform.facts().kernels {
+        Some(kernels) => register_for::<Callback>(&plugin, kernels)?,
+        None => false,
+    };
     let mut client_options = gpu_memory::client_options(|name| std::env::var(name).ok())?;
     let client = match distributed {
         None => Client::new(plugin, &client_options),
@@ -335,7 +341,6 @@ fn gpu(options: RuntimeOptions, distributed: Option<Distributed>) -> Result<Runt
     }
     };
     let client = client.map_err(startup_error)?;
-    let platform = Platform::Cuda;
     // Our native functions are made for a CPU's caches.
     let (native_calls, onednn) = (false, OnceLock::from(false));
     Ok(Runtime { client, platform, native_calls, callbacks, onednn, options })

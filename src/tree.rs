@@ -28,6 +28,8 @@
 //! assert_eq!(texts.layers[0].w, "1");
 //! ```
 
+pub mod leaf_path;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};

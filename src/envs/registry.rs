@@ -72,6 +72,38 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
     FAMILIES.iter().copied().flatten()
 }
 
+/// Source of an environment, by its id.
+enum Source<'a> {
+    /// Function given to [`register`].
+    Registered(Make),
+    /// Gymnasium, in a process of Python.
+    Gymnasium,
+    /// PettingZoo, in a process of Python.
+    PettingZoo,
+    /// Folder of JAX programs.
+    Jax(&'a str),
+    /// Atari game of PettingZoo, with this number of players.
+    AtariPlayers(usize),
+    /// [`FAMILIES`], if the id is known at all.
+    Family,
+}
+
+impl Source<'_> {
+    fn of(id: &str) -> Source<'_> {
+        if let Some(make) = registered(id) {
+            Source::Registered(make)
+        } else if gymnasium::is_gymnasium(id) {
+            Source::Gymnasium
+        } else if gymnasium::is_pettingzoo(id) {
+            Source::PettingZoo
+        } else if let Some(folder) = jax::jax_folder(id) {
+            Source::Jax(folder)
+        } else {
+            pettingzoo::num_agents(id).map_or(Source::Family, Source::AtariPlayers)
+        }
+    }
+}
+
 /// Returns the ids that [`EnvPool::make`] accepts, in alphabetical order. [`make`] accepts those of
 /// them that have one agent.
 pub fn list_envs() -> Vec<&'static str> {
@@ -87,25 +119,21 @@ pub fn list_envs() -> Vec<&'static str> {
 ///
 /// Returns an error for an unknown id, with the nearest known ids in its message.
 pub fn make(id: &str) -> Result<Box<dyn Env>> {
-    if let Some(make) = registered(id) {
-        return make();
-    }
-    if gymnasium::is_gymnasium(id) {
-        return gymnasium::make(id);
-    }
-    if let Some(folder) = jax::jax_folder(id) {
-        return jax::make(folder);
-    }
-    let of_python = match gymnasium::is_pettingzoo(id) {
-        true => Some(gymnasium::spec(id)?.1),
-        false => None,
+    let num_agents = match Source::of(id) {
+        Source::Registered(make) => return make(),
+        Source::Gymnasium => return gymnasium::make(id),
+        Source::Jax(folder) => return jax::make(folder),
+        Source::Family => return make_of_family(id),
+        Source::PettingZoo => gymnasium::spec(id)?.1,
+        Source::AtariPlayers(num_players) => num_players,
     };
-    if let Some(num_agents) = of_python.or(pettingzoo::num_agents(id)) {
-        return Err(Error::Env(format!(
-            "{id} has {num_agents} agents, which act at the same time: EnvPool::make makes a pool in \
-             which each agent is one environment"
-        )));
-    }
+    Err(Error::Env(format!(
+        "{id} has {num_agents} agents, which act at the same time: EnvPool::make makes a pool in \
+         which each agent is one environment"
+    )))
+}
+
+fn make_of_family(id: &str) -> Result<Box<dyn Env>> {
     let id = atari::without_frame_skip(id).unwrap_or(id);
     match entries().find(|(name, _)| *name == id) {
         Some((name, make)) => make(name),
@@ -124,17 +152,11 @@ pub fn make(id: &str) -> Result<Box<dyn Env>> {
 
 /// Returns the specification of the environment `id`, or the errors of [`make`].
 pub fn spec(id: &str) -> Result<EnvSpec> {
-    if gymnasium::is_python(id) && !is_registered(id) {
-        return Ok(gymnasium::spec(id)?.0);
-    }
-    if let Some(folder) = jax::jax_folder(id)
-        && !is_registered(id)
-    {
-        return Ok(jax::JaxEnv::load(folder)?.specification().clone());
-    }
-    match pettingzoo::spec(id) {
-        Some(spec) if !is_registered(id) => spec,
-        _ => Ok(make(id)?.spec()),
+    match Source::of(id) {
+        Source::Gymnasium | Source::PettingZoo => Ok(gymnasium::spec(id)?.0),
+        Source::Jax(folder) => Ok(JaxEnv::load(folder)?.specification().clone()),
+        Source::AtariPlayers(_) => pettingzoo::spec(id),
+        Source::Registered(_) | Source::Family => Ok(make(id)?.spec()),
     }
 }
 
@@ -142,23 +164,20 @@ pub fn spec(id: &str) -> Result<EnvSpec> {
 /// environment of a pool: PettingZoo's `num_agents`. It is 1 for ids that [`EnvPool::make`] does not
 /// know.
 pub fn num_agents(id: &str) -> usize {
-    if is_registered(id) {
-        return 1;
+    match Source::of(id) {
+        Source::PettingZoo => gymnasium::spec(id).map_or(1, |(_, num_agents)| num_agents),
+        Source::AtariPlayers(num_players) => num_players,
+        Source::Registered(_) | Source::Gymnasium | Source::Jax(_) | Source::Family => 1,
     }
-    if gymnasium::is_pettingzoo(id) {
-        return gymnasium::spec(id).map_or(1, |(_, num_agents)| num_agents);
-    }
-    pettingzoo::num_agents(id).unwrap_or(1)
 }
 
 /// Returns the number of players of an environment, whose steps alternate between them: 1 or 2. It is
 /// 1 for ids that [`make`] does not know.
 pub fn num_players(id: &str) -> usize {
-    let of_jax = || JaxEnv::load(jax::jax_folder(id)?).ok().map(|env| env.num_players());
-    match is_registered(id) {
-        true => 1,
-        false if TWO_PLAYERS.contains(&id) => 2,
-        false => of_jax().unwrap_or(1),
+    match Source::of(id) {
+        Source::Jax(folder) => JaxEnv::load(folder).map_or(1, |env| env.num_players()),
+        Source::Family if TWO_PLAYERS.contains(&id) => 2,
+        _ => 1,
     }
 }
 
@@ -178,17 +197,13 @@ impl EnvPool {
     /// # Ok::<(), podracer::error::Error>(())
     /// ```
     pub fn make(id: &str, options: PoolOptions) -> Result<EnvPool> {
-        if gymnasium::is_python(id) && !is_registered(id) {
-            return EnvPool::gymnasium(id, gymnasium::gymnasium_options(id), options);
-        }
-        if let Some(folder) = jax::jax_folder(id)
-            && !is_registered(id)
-        {
-            return jax::pool(folder, options);
-        }
-        match pettingzoo::num_agents(id) {
-            Some(_) if !is_registered(id) => pettingzoo::pool(id, options),
-            _ => EnvPool::parallel(|_| make(id), options),
+        match Source::of(id) {
+            Source::Gymnasium | Source::PettingZoo => {
+                EnvPool::gymnasium(id, gymnasium::gymnasium_options(id), options)
+            }
+            Source::Jax(folder) => jax::pool(folder, options),
+            Source::AtariPlayers(_) => pettingzoo::pool(id, options),
+            Source::Registered(_) | Source::Family => EnvPool::parallel(|_| make(id), options),
         }
     }
 }

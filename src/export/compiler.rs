@@ -122,7 +122,7 @@ fn answer(request: &[u8], platform: &str, devices: &str, calls_functions: bool) 
             conv: Some(ConvLibrary::Xla),
         };
         let runtime = Runtime::start(options)?;
-        if calls_functions && runtime.platform == Platform::Cpu {
+        if calls_functions && runtime.platform.is_host() {
             lapack::provide(runtime.client.plugin())?;
         }
         let executable = runtime.client.compile(module, &module_options(runtime.platform))?;

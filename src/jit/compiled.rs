@@ -112,7 +112,7 @@ pub(crate) fn ensure_program_fits(program: &Program) -> Result<()> {
         }
         Ok(())
     }
-    if Runtime::get()?.platform != Platform::Cpu {
+    if !Runtime::get()?.platform.is_host() {
         return Ok(());
     }
     program.output_types().try_for_each(TensorType::ensure_allocatable)?;
@@ -123,7 +123,7 @@ pub(crate) fn ensure_program_fits(program: &Program) -> Result<()> {
 /// the process, by an exception that does not become an error, or by the system's out-of-memory
 /// killer. Devices with memory of their own give an error.
 pub(crate) fn ensure_memory(executable: &Executable) -> Result<()> {
-    if Runtime::get()?.platform != Platform::Cpu {
+    if !Runtime::get()?.platform.is_host() {
         return Ok(());
     }
     // A plugin that does not count has nothing to compare.

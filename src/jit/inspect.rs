@@ -6,12 +6,12 @@ use std::fmt;
 use super::LoweredProgram;
 use super::compiled::Compiled;
 use crate::error::Result;
-use crate::lower::artifact::LeafPath;
 use crate::lower::cache::CacheOutcome;
-use crate::lower::hlo;
 use crate::lower::pjrt::MemoryStats;
+use crate::lower::pjrt::hlo;
 use crate::lower::stablehlo::Platform;
 use crate::trace::program::Program;
+use crate::tree::leaf_path::LeafPath;
 
 /// A function traced and lowered for one signature; made by [`Jit::lower`](crate::Jit::lower).
 pub struct Lowered<B> {

@@ -1,61 +1,7 @@
 //! Options that a Program is lowered with.
 
-use strum::{EnumCount, IntoStaticStr, VariantArray};
-
-use crate::error::{Error, Result};
+use super::platform::Platform;
 use crate::trace::axis::AxisVec;
-
-/// Kind of device that a module is for. Some operations are written differently.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, Default, EnumCount, IntoStaticStr, VariantArray,
-)]
-#[strum(serialize_all = "lowercase")]
-pub enum Platform {
-    /// The host's processor.
-    #[default]
-    Cpu,
-    /// An NVIDIA GPU.
-    Cuda,
-    /// An AMD GPU.
-    Rocm,
-    /// A tensor processing unit.
-    Tpu,
-}
-
-impl Platform {
-    /// All platforms.
-    pub const ALL: [Platform; Platform::COUNT] =
-        *Platform::VARIANTS.first_chunk().expect("all of them");
-
-    /// Returns the platform with this [name](Platform::name).
-    pub fn named(name: &str) -> Option<Platform> {
-        Platform::ALL.into_iter().find(|platform| platform.name() == name)
-    }
-
-    /// The platform that `PODRACER_PLATFORM` names; the CPU without it.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for other names than `cpu` and `cuda`.
-    pub(crate) fn from_env() -> Result<Platform> {
-        Platform::chosen_by(std::env::var("PODRACER_PLATFORM").ok().as_deref())
-    }
-
-    /// The platform that a user chooses by this value of `PODRACER_PLATFORM`.
-    fn chosen_by(name: Option<&str>) -> Result<Platform> {
-        let name = name.filter(|name| !name.is_empty()).unwrap_or("cpu");
-        match Platform::named(name) {
-            Some(platform @ (Platform::Cpu | Platform::Cuda)) => Ok(platform),
-            _ => Err(Error::Config(format!(
-                "PODRACER_PLATFORM is `{name}`; there are cpu and cuda (NVIDIA GPUs)"
-            ))),
-        }
-    }
-
-    /// JAX's name of it, as exported functions have it.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
 
 /// Library that computes convolutions on CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -121,23 +67,14 @@ impl Default for LowerOptions {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_platforms_are_those_of_jax() {
-        assert_eq!(Platform::ALL.map(Platform::name), ["cpu", "cuda", "rocm", "tpu"]);
-        assert_eq!(Platform::named("rocm"), Some(Platform::Rocm));
-        assert_eq!(Platform::named("gpu"), None);
-    }
-
-    #[test]
-    fn the_environment_chooses_the_platform() {
-        assert_eq!(Platform::chosen_by(None).unwrap(), Platform::Cpu);
-        assert_eq!(Platform::chosen_by(Some("cuda")).unwrap(), Platform::Cuda);
-        assert_eq!(Platform::chosen_by(Some("")).unwrap(), Platform::Cpu);
-        let error = Platform::chosen_by(Some("gpu")).unwrap_err().to_string();
-        assert!(error.contains("PODRACER_PLATFORM is `gpu`; there are cpu and cuda"), "{error}");
+impl LowerOptions {
+    /// Options for a module that runs on all of these platforms. The form of an operation that is best
+    /// on one may not be on another: for several, each is in its plain form.
+    pub(crate) fn for_platforms(platforms: &[Platform]) -> LowerOptions {
+        let platform = match platforms {
+            [platform] => *platform,
+            _ => Platform::PORTABLE,
+        };
+        LowerOptions { platform, ..LowerOptions::default() }
     }
 }

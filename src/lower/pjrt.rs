@@ -21,6 +21,7 @@ mod executable;
 mod failure;
 pub mod ffi;
 mod fork;
+pub mod hlo;
 mod in_flight;
 mod key_value;
 mod memory;

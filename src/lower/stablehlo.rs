@@ -34,8 +34,9 @@ use super::cost::{benefits_from_threads, is_convolutional_step};
 use super::custom_calls::callbacks::callback_ids;
 use super::custom_calls::native_calls::Role;
 use super::custom_calls::onednn::{self as layers, Layers};
-pub use super::options::{ConvLibrary, LowerOptions, Platform};
+pub use super::options::{ConvLibrary, LowerOptions};
 use super::pjrt::OptionValue;
+pub use super::platform::Platform;
 use crate::trace::graph::in_order;
 use crate::trace::literal::Literal;
 use crate::trace::op::{BinaryOp, CompareOp, Op, Structure};
@@ -47,17 +48,8 @@ pub type CompileFlags = Vec<(&'static str, OptionValue)>;
 
 /// Compiler flags that results depend on: a program compiled with others may differ in the last bit.
 pub(crate) fn semantics_flags(platform: Platform) -> CompileFlags {
-    match platform {
-        Platform::Cpu => vec![
-            // Otherwise `maximum(x, NaN)` is `x`, and reductions by it lose NaNs.
-            ("xla_cpu_enable_fast_min_max", OptionValue::Bool(false)),
-            // Otherwise products by an argument, on processors where XLA finds XNNPACK fastest, are
-            // with the numbers that were at its address in an earlier call: weights that an
-            // optimizer updates in place stay the old ones. See decision 0007.
-            ("xla_cpu_use_xnnpack", OptionValue::Bool(false)),
-        ],
-        Platform::Cuda | Platform::Rocm | Platform::Tpu => Vec::new(),
-    }
+    let flags = platform.facts().semantics_flags.iter();
+    flags.map(|&(name, value)| (name, OptionValue::Bool(value))).collect()
 }
 
 /// Compiler flags for a Program: those that results depend on, and those that make it fast. A flag of the
@@ -65,12 +57,12 @@ pub(crate) fn semantics_flags(platform: Platform) -> CompileFlags {
 pub fn compile_flags(platform: Platform, program: &Program) -> CompileFlags {
     let mut flags = CompileFlags::new();
     // Waking another thread costs more than a small product.
-    if platform == Platform::Cpu && !benefits_from_threads(program) {
+    if platform.is_host() && !benefits_from_threads(program) {
         flags.push(("xla_cpu_multi_thread_eigen", OptionValue::Bool(false)));
     }
     // LLVM's -O2 instead of XLA's default, -O3. Gradient steps of image networks compile in less time
     // and run as fast; environments in a loop run up to twice as fast with -O3. See decision 0015.
-    if platform == Platform::Cpu && is_convolutional_step(program) {
+    if platform.is_host() && is_convolutional_step(program) {
         flags.push(("xla_backend_optimization_level", OptionValue::Int(2)));
     }
     let chosen = std::env::var("XLA_FLAGS").unwrap_or_default();
@@ -92,9 +84,9 @@ fn sets_flag(flags: &str, name: &str) -> bool {
 /// If the Program is not well-formed ([`verify`](crate::trace::check::verify) checks this).
 pub fn stablehlo(program: &Program, options: &LowerOptions) -> String {
     let functions = callback_ids(program);
-    let rewritten = match options.platform {
-        Platform::Cpu => super::conv::rewrite(program, options.conv_threads),
-        Platform::Cuda | Platform::Rocm | Platform::Tpu => None,
+    let rewritten = match options.platform.facts().rewrites_convolutions {
+        true => super::conv::rewrite(program, options.conv_threads),
+        false => None,
     };
     let program = rewritten.as_ref().unwrap_or(program);
     let ordered = in_order(program);
@@ -331,7 +323,7 @@ impl<'a> Emitter<'a> {
         if !ty.dtype.is_float() || literal.splat_value() != Some(0.0) {
             return None;
         }
-        if self.options.platform == Platform::Cpu {
+        if self.options.platform.facts().compares_with_negative_zero {
             let mut values = [values[0], values[1]];
             values[at] = self.constant(&Literal::filled(ty.clone(), -0.0));
             return Some(self.compare(op, values[0], values[1], ty));

@@ -15,10 +15,10 @@ use crate::jit::{
 use crate::lower::cache::{CacheOutcome, compile_cached};
 use crate::lower::compile_log;
 use crate::lower::dump::lowered;
-use crate::lower::hlo;
+use crate::lower::pjrt::hlo;
 use crate::lower::pjrt::{Buffer, CompileOptions, Event, Executable, OptionValue};
 use crate::lower::stablehlo::sharding::{REPLICATED, sharding_text};
-use crate::lower::stablehlo::{LowerOptions, Platform, compile_flags};
+use crate::lower::stablehlo::{LowerOptions, compile_flags};
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::axis::AxisVec;
@@ -357,7 +357,7 @@ fn compile(
     drop(span);
     let mut flags = compile_flags(runtime.platform, program);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    if runtime.platform == Platform::Cpu && devices.len() >= cores {
+    if runtime.platform.is_host() && devices.len() >= cores {
         // The devices keep all cores busy; spreading one device's operation over them as well only
         // makes threads wait for each other.
         flags.retain(|(name, _)| *name != "xla_cpu_multi_thread_eigen");

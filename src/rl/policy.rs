@@ -8,9 +8,8 @@ use crate::distributions::{ActionDistribution, Categorical, DiagNormal, MultiCat
 use crate::envs::{EnvPool, EnvSpec, Space, gymnasium_spaces};
 use crate::error::Result;
 use crate::export::Exported;
+use crate::export::onnx::{SYMBOLIC_BATCH, onnx};
 use crate::jit::{Mode, jit};
-use crate::lower::artifact::{LeafPath, Step};
-use crate::lower::onnx::{SYMBOLIC_BATCH, onnx};
 use crate::lower::stablehlo::{LowerOptions, Platform, stablehlo};
 use crate::random::Key;
 use crate::rl::environments::bounds::{Bounds, bounds_of};
@@ -21,6 +20,7 @@ use crate::trace::ops::{concatenate, constant, where_, zeros_like};
 use crate::trace::program::Program;
 use crate::trace::tensor::{catch, trace_call};
 use crate::trace::{DType, Tensor, TensorType};
+use crate::tree::leaf_path::{LeafPath, Step};
 use crate::tree::{self, Path, Tree};
 
 pub mod evaluation;
@@ -330,12 +330,10 @@ impl Policy {
     /// Returns errors of tracing the function.
     pub fn stablehlo(&self, name: &str, batch_size: usize) -> Result<String> {
         let Traced { program, .. } = self.program(batch_size)?;
-        // The form without native functions of this library.
         let options = LowerOptions {
             name: name.into(),
-            platform: Platform::Tpu,
             locations: false,
-            ..LowerOptions::default()
+            ..LowerOptions::for_platforms(&Platform::ALL)
         };
         Ok(stablehlo(&program, &options))
     }

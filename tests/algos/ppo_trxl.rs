@@ -6,7 +6,7 @@ use std::path::Path;
 use podracer::algos::ppo_trxl::{Agent, Args, MemoryWindow, TrainState, TrxlSizes, memory_window};
 use podracer::algos::registry;
 use podracer::envs::ObsKind;
-use podracer::lower::artifact::PyTree;
+use podracer::export::artifact::PyTree;
 use podracer::optim::Adam;
 use podracer::rl::checkpoint::saved::{SavedMetadata, load_model};
 use podracer::rl::{Algorithm, checkpoint};

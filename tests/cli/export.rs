@@ -9,7 +9,7 @@ use std::process::Command;
 use podracer::algos::registry;
 use podracer::envs::{EnvPool, PoolOptions};
 use podracer::export::Exported;
-use podracer::lower::artifact::PyTree;
+use podracer::export::artifact::PyTree;
 use podracer::rl::checkpoint::saved::SavedMetadata;
 use podracer::rl::{Evaluation, TrainedPolicy};
 use podracer::{Array, DType, Literal, Mode, TensorType};

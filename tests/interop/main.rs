@@ -100,8 +100,8 @@ fn ours() -> (Exported, Values) {
     };
     let exported = learn.export(&arguments()).unwrap();
     // An exported function takes its leaves in the order of its own paths.
-    let texts = |paths: Vec<Vec<podracer::lower::artifact::Step>>, skip: usize| -> Vec<String> {
-        paths.iter().map(|path| podracer::lower::artifact::path_text(&path[skip..])).collect()
+    let texts = |paths: Vec<podracer::tree::leaf_path::LeafPath>, skip: usize| -> Vec<String> {
+        paths.iter().map(|path| podracer::tree::leaf_path::path_text(&path[skip..])).collect()
     };
     let sorted = |ours: Vec<String>, leaves: Vec<Array>, theirs: Vec<String>| -> Vec<Vec<f64>> {
         let place = |path: &String| ours.iter().position(|own| own == path).expect("the same");

@@ -3,8 +3,8 @@
 
 use std::process::Command;
 
+use podracer::export::onnx::onnx;
 use podracer::jit::run_program;
-use podracer::lower::onnx::onnx;
 use podracer::trace::graph::simplify;
 use podracer::trace::ops::{ConvOptions, Padding, arange, concatenate, conv2d, full_like, where_};
 use podracer::{Array, DType, Literal, Mode, Tensor, make_program};

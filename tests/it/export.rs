@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use podracer::export::Exported;
-use podracer::lower::artifact::{Artifact, PyTree};
+use podracer::export::artifact::{Artifact, PyTree};
 use podracer::lower::stablehlo::Platform;
 use podracer::trace::control::scan;
 use podracer::trace::numpy::{self, FftNorm};

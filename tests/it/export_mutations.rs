@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use podracer::export::Exported;
-use podracer::lower::artifact::Artifact;
+use podracer::export::artifact::Artifact;
 use podracer::trace::control::scan;
 use podracer::{Array, Tensor, jit};
 

@@ -99,15 +99,18 @@ pub(in crate::envs) fn num_agents(id: &str) -> Option<usize> {
     module(id).map(|module| module.num_players)
 }
 
-/// Returns the specification of one agent of the game `id`, or `None` if it is not a game of this
-/// family.
-pub(in crate::envs) fn spec(id: &str) -> Option<Result<EnvSpec>> {
-    module(id).map(|module| Ok(Players::new(module)?.spec()))
+fn known(id: &str) -> Result<&'static Module> {
+    module(id).ok_or_else(|| Error::Env(format!("{id} is no game of PettingZoo")))
+}
+
+/// Returns the specification of one agent of the game `id` of this family.
+pub(in crate::envs) fn spec(id: &str) -> Result<EnvSpec> {
+    Ok(Players::new(known(id)?)?.spec())
 }
 
 /// Makes a pool of the game `id` of this family, in which each player is one environment.
 pub(in crate::envs) fn pool(id: &str, options: PoolOptions) -> Result<EnvPool> {
-    let module = module(id).ok_or_else(|| Error::Env(format!("{id} is no game of PettingZoo")))?;
+    let module = known(id)?;
     multi_agent::pool(|| Ok(Box::new(Players::new(module)?)), options)
 }
 

@@ -6,7 +6,6 @@ use super::emitter::{Emitter, Values};
 use super::mlir::{List, Ty, Types, Value, precision, row_major, signature};
 use crate::lower::custom_calls::Kernel;
 use crate::lower::custom_calls::onednn::{Convolution, Epilogue, Kind, Layer, Problem, by_onednn};
-use crate::lower::options::Platform;
 use crate::trace::op::{Axes, ConvDims};
 use crate::trace::types::{DType, TensorType};
 
@@ -21,7 +20,7 @@ impl Emitter<'_> {
         if let Some(problem) = by_onednn(dims, tys[0], tys[1], self.options.conv_threads) {
             return self.conv_call(&problem, dims, x, tys, result);
         }
-        if self.options.platform == Platform::Cuda
+        if self.options.platform.facts().small_int_convolutions_in_f64
             && result.dtype.is_int()
             && result.dtype.size() < 4
         {

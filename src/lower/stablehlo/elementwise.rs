@@ -4,7 +4,6 @@
 
 use super::emitter::Emitter;
 use super::mlir::{List, Ty, Value, predicate};
-use crate::lower::options::Platform;
 use crate::trace::literal::Literal;
 use crate::trace::op::{Axes, BinaryOp, CompareOp, FftKind, FftOp, UnaryOp};
 use crate::trace::types::{DType, TensorType};
@@ -205,8 +204,8 @@ impl Emitter<'_> {
         if result.numel() == 0 {
             return self.constant(&Literal::filled(result.clone(), 0.0));
         }
-        let gpu = matches!(self.options.platform, Platform::Cuda | Platform::Rocm);
-        if let ([outer @ .., last], FftKind::Irfft, true) = (&fft.lengths[..], fft.kind, gpu)
+        let symmetric = self.options.platform.facts().irfft_is_symmetric;
+        if let ([outer @ .., last], FftKind::Irfft, true) = (&fft.lengths[..], fft.kind, symmetric)
             && !outer.is_empty()
         {
             // NVIDIA's and AMD's libraries take all axes to be halves of something symmetric: the

@@ -4,7 +4,6 @@
 
 use super::emitter::{Emitter, Values};
 use super::mlir::{List, Ty, Value, predicate, signature};
-use crate::lower::options::Platform;
 use crate::trace::literal::{Element, Literal};
 use crate::trace::op::{ArgOp, BinaryOp, CompareOp, ReduceOp};
 use crate::trace::types::{DType, TensorType};
@@ -92,7 +91,7 @@ impl Emitter<'_> {
         if let Some(value) = self.reduce_rows(op, x, ty, axes, result) {
             return value;
         }
-        if self.options.platform == Platform::Cpu
+        if self.options.platform.facts().splits_reductions
             && let Some([rows, middle, kept]) = two_steps(ty, axes)
         {
             let flat = TensorType::new(ty.dtype, [rows, middle * kept]);

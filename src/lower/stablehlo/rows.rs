@@ -18,7 +18,6 @@
 
 use super::emitter::Emitter;
 use super::mlir::{Ty, Value, predicate};
-use crate::lower::options::Platform;
 use crate::trace::literal::Literal;
 use crate::trace::op::{ArgOp, BinaryOp, CompareOp, DotDims, Precision, ReduceOp};
 use crate::trace::types::{DType, TensorType};
@@ -58,7 +57,8 @@ impl Emitter<'_> {
     /// Returns the rows if they are reduced here: on CPU, except for small Programs that run
     /// inline, which have no time to win and would not run inline with a product.
     fn pay(&self, rows: Option<[usize; 2]>) -> Option<[usize; 2]> {
-        rows.filter(|_| self.options.platform == Platform::Cpu && self.native.is_none())
+        let splits = self.options.platform.facts().splits_reductions;
+        rows.filter(|_| splits && self.native.is_none())
     }
 
     /// A reduction of rows, if it has that form and a faster form is known.

@@ -23,7 +23,6 @@ use std::fmt;
 
 use super::emitter::{Emitter, Slot, Values};
 use super::mlir::{List, Ty, Value};
-use crate::lower::options::Platform;
 use crate::trace::literal::Literal;
 use crate::trace::op::{BinaryOp, CompareOp};
 use crate::trace::types::{DType, Shape, TensorType};
@@ -78,8 +77,8 @@ impl Emitter<'_> {
                 Ty(&ty)
             ));
             self.open();
-            let rolled =
-                self.options.platform == Platform::Cpu && ty.numel() <= MAX_NATIVE_ELEMENTS;
+            let cheap_loops = self.options.platform.facts().loops_cost_no_launch;
+            let rolled = cheap_loops && ty.numel() <= MAX_NATIVE_ELEMENTS;
             let rounds = if rolled { Emitter::looped } else { Emitter::written_out };
             let [a, b] = rounds(self, [k0, k1], [x0, x1], &ty);
             self.margin();

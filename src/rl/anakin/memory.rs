@@ -1,7 +1,6 @@
 //! Estimate of the memory that the agents need.
 
 use crate::error::Result;
-use crate::lower::Platform;
 use crate::rl::anakin::env::AnakinEnv;
 use crate::rl::anakin::options::AnakinArgs;
 use crate::rl::buffers::memory::ensure_free;
@@ -28,7 +27,7 @@ pub(super) fn ensure_memory<A: AnakinArgs>(
     sizes: &ProgramSizes,
 ) -> Result<()> {
     // The free memory of the host says nothing about that of a GPU.
-    if running_platform() != Platform::Cpu {
+    if !running_platform().is_host() {
         return Ok(());
     }
     let options = args.agents();

@@ -4,7 +4,6 @@ use clap::{Arg, Args, ValueEnum};
 use serde::Serialize;
 
 use crate::error::Result;
-use crate::lower::Platform;
 use crate::rl::algorithm::Algorithm;
 use crate::rl::sweep::{Grid, Scalar, Sweep, as_words};
 use crate::runtime::running_platform;
@@ -116,7 +115,7 @@ impl AgentOptions {
     /// Returns true if the agents of a device are trained in one batch.
     pub fn are_batched(&self) -> bool {
         let batched = match self.seed_axis {
-            SeedAxis::Auto => running_platform() != Platform::Cpu,
+            SeedAxis::Auto => !running_platform().is_host(),
             SeedAxis::Map => false,
             SeedAxis::Vmap => true,
         };

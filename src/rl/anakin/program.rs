@@ -5,7 +5,6 @@ use std::thread;
 
 use crate::error::Result;
 use crate::jit::{Jit, Mode, jit};
-use crate::lower::Platform;
 use crate::pmap::{Pmap, Sharded, pmap, shard, unshard};
 use crate::rl::anakin::env::AnakinEnv;
 use crate::rl::anakin::log::Report;
@@ -76,10 +75,8 @@ pub fn start_runtime(options: &AgentOptions, run: &RunOptions) -> Result<usize> 
     let cpu_devices = if asked > 0 { asked } else { num_devices_of(processors) };
     let runtime = Runtime::running_or_started(RuntimeOptions::with_cpu_devices(cpu_devices))?;
     // The runtime may have been started with fewer devices before. Those of a CPU share its cores.
-    let most = match (runtime.client.devices().len(), runtime.platform) {
-        (there, Platform::Cpu) => there.min(processors),
-        (there, _) => there,
-    };
+    let there = runtime.client.devices().len();
+    let most = if runtime.platform.is_host() { there.min(processors) } else { there };
     let devices = if asked > 0 { asked } else { num_devices_of(most) };
     runtime.ensure_device(devices - 1)?;
     Ok(devices)

@@ -24,13 +24,29 @@ pub enum ExportFormat {
 }
 
 impl ExportFormat {
-    /// Returns the name of the file.
-    pub fn file_name(self) -> &'static str {
-        match self {
-            ExportFormat::Jax => "policy.jaxexport",
-            ExportFormat::Stablehlo => "policy.mlir",
-            ExportFormat::Onnx => "policy.onnx",
-        }
+    /// Returns the name of the file, the bytes of a policy of `algorithm` in this format, and the number
+    /// of observations per call, unless the file has it open.
+    fn encode(
+        self,
+        policy: &Policy,
+        algorithm: &str,
+        batch_size: usize,
+    ) -> Result<(&'static str, Vec<u8>, Option<usize>)> {
+        let name = &format!("{algorithm}_policy");
+        Ok(match self {
+            ExportFormat::Jax => {
+                let bytes = policy.exported(name, batch_size)?.to_bytes();
+                ("policy.jaxexport", bytes, Some(batch_size))
+            }
+            ExportFormat::Stablehlo => {
+                let module = policy.stablehlo(name, batch_size)?;
+                ("policy.mlir", module.into_bytes(), Some(batch_size))
+            }
+            ExportFormat::Onnx => {
+                let algorithm = [("algorithm", algorithm.to_string())];
+                ("policy.onnx", policy.onnx(name, &algorithm)?, None)
+            }
+        })
     }
 }
 
@@ -80,28 +96,16 @@ impl ExportOptions {
             None => model.parent().unwrap_or(Path::new("")),
         };
         fs::create_dir_all(folder).map_err(Error::io("cannot create", folder))?;
-        let all = [ExportFormat::Jax, ExportFormat::Stablehlo, ExportFormat::Onnx];
-        let formats = if self.format.is_empty() { &all[..] } else { &self.format };
-        let name = format!("{}_policy", metadata.algorithm);
+        let all = ExportFormat::value_variants();
+        let formats = if self.format.is_empty() { all } else { &self.format };
         let env_id = metadata.settings.get("env_id").and_then(|id| id.as_str()).unwrap_or("?");
         let mut text = format!("{} on {env_id}\n", metadata.algorithm);
         let _ = writeln!(text, "  takes {}", policy.inputs().join(", "));
         let _ = writeln!(text, "  gives {}", policy.outputs()?.join(", "));
         for &format in formats {
-            let (bytes, batch) = match format {
-                ExportFormat::Jax => {
-                    (policy.exported(&name, self.batch_size)?.to_bytes(), Some(self.batch_size))
-                }
-                ExportFormat::Stablehlo => {
-                    let module = policy.stablehlo(&name, self.batch_size)?;
-                    (module.into_bytes(), Some(self.batch_size))
-                }
-                ExportFormat::Onnx => {
-                    let algorithm = [("algorithm", metadata.algorithm.clone())];
-                    (policy.onnx(&name, &algorithm)?, None)
-                }
-            };
-            let file = folder.join(format.file_name());
+            let (file_name, bytes, batch) =
+                format.encode(&policy, &metadata.algorithm, self.batch_size)?;
+            let file = folder.join(file_name);
             fs::write(&file, bytes).map_err(Error::io("cannot write", &file))?;
             let batch = batch.map_or("B is any size".into(), |batch| format!("B is {batch}"));
             let _ = writeln!(text, "{}: {batch}", file.display());

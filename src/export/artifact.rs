@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use self::schema::{AbstractValue, Fault, Field, Function, PyTreeDef, Written, elements};
 use crate::error::{Error, Result};
 use crate::trace::types::{DType, Shape, TensorType};
-use crate::tree::{Leaf, Path, Segment, Tree};
+use crate::tree::leaf_path::{LeafPath, Step};
 
 /// The newest schema that is understood here.
 const NEWEST_SCHEMA: u16 = 11;
@@ -50,30 +50,6 @@ pub enum PyTree {
     Dict(Vec<(String, PyTree)>),
     /// A type registered with JAX: its name and its children.
     Custom(String, Vec<PyTree>),
-}
-
-/// One step of the way to a leaf: a position in a sequence, or a field's name or map's key.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Step {
-    /// A position.
-    Index(usize),
-    /// A name.
-    Name(String),
-}
-
-/// The way to a leaf.
-pub type LeafPath = Vec<Step>;
-
-/// A path as messages name it: `$[0].w`.
-pub fn path_text(path: &[Step]) -> String {
-    let mut text = String::from("$");
-    for step in path {
-        match step {
-            Step::Index(index) => text += &format!("[{index}]"),
-            Step::Name(name) => text += &format!(".{name}"),
-        }
-    }
-    text
 }
 
 /// An exported function, as it stands in a file.
@@ -525,19 +501,6 @@ impl PyTree {
         }
         schema::table(builder, &fields)
     }
-}
-
-/// The ways to the leaves of a tree.
-pub(crate) fn paths<T: Leaf, M: Tree<T>>(tree: &M) -> Vec<LeafPath> {
-    let mut paths = Vec::new();
-    tree.visit_leaves(&Path::ROOT, &mut |path, _| {
-        let step = |segment| match segment {
-            Segment::Index(index) => Step::Index(index),
-            Segment::Field(name) | Segment::Key(name) => Step::Name(name.to_string()),
-        };
-        paths.push(path.segments().into_iter().map(step).collect());
-    });
-    paths
 }
 
 #[cfg(test)]
