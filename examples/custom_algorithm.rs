@@ -12,11 +12,9 @@ use clap::Parser;
 use podracer::distributions::Categorical;
 use podracer::envs::{EnvPool, Handle, PoolOptions, XlaPool};
 use podracer::nn::{Activation, Mlp, init};
-use podracer::optim::{Adam, AdamState};
 use podracer::prelude::*;
 use podracer::rl::logging::tensorboard::EventWriter;
 use podracer::trace::ops;
-use podracer::{ScanOptions, scan_with};
 
 /// Command line.
 #[derive(Parser)]

@@ -10,12 +10,11 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use podracer::Literal;
 use podracer::export::Exported;
 use podracer::nn::{Activation, Mlp};
-use podracer::optim::{Adam, AdamState};
 use podracer::prelude::*;
 use podracer::trace::ops;
-use podracer::{Literal, tree};
 
 /// Command line.
 #[derive(Parser)]

@@ -12,10 +12,9 @@ use std::time::Instant;
 
 use clap::Parser;
 use podracer::nn::{Activation, Mlp};
-use podracer::optim::{Adam, AdamState};
 use podracer::prelude::*;
 use podracer::runtime::{Runtime, RuntimeOptions};
-use podracer::{pmean, replicate, shard, tree, unreplicate};
+use podracer::{pmean, replicate, shard, unreplicate};
 
 /// Command line.
 #[derive(Parser)]

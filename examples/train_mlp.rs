@@ -10,7 +10,6 @@
 
 use clap::Parser;
 use podracer::nn::{Activation, Mlp};
-use podracer::optim::{Adam, AdamState};
 use podracer::prelude::*;
 
 /// Command line.

@@ -11,7 +11,6 @@ use std::time::Instant;
 
 use clap::Parser;
 use podracer::nn::{Activation, Mlp};
-use podracer::optim::{Adam, AdamState};
 use podracer::prelude::*;
 use podracer::trace::ops;
 

@@ -211,36 +211,58 @@ pub mod trace;
 pub mod tree;
 mod watch;
 
+#[doc(inline)]
 pub use array::Array;
+#[doc(inline)]
 pub use error::{Error, Result};
+#[doc(inline)]
 pub use jit::{Jit, Mode, eager, effects_barrier, eval_shape, interpret, jit, make_program};
+#[doc(inline)]
 pub use pmap::{
     Pmap, Sharded, ShardedJit, device_get, device_put, device_put_sharded, devices, make_mesh,
     pmap, pmap_with_mode, replicate, shard, sharded_jit, unreplicate, unshard,
 };
+#[doc(inline)]
 pub use random::Key;
+#[doc(inline)]
 pub use trace::associative::associative_scan;
+#[doc(inline)]
 pub use trace::axis::{AxisNames, axis_index_groups};
+#[doc(inline)]
 pub use trace::callback::{
     VmapMethod, debug_callback, debug_callback_ordered, debug_print, debug_print_ordered,
     io_callback, pure_callback, pure_callback_with, raw_callback,
 };
+#[doc(inline)]
 pub use trace::control::{ScanOptions, cond, fori_loop, scan, scan_with, switch, while_loop};
+#[doc(inline)]
 pub use trace::custom::{custom_jvp, custom_vjp};
+#[doc(inline)]
 pub use trace::jacobian::{hessian, hvp, jacfwd, jacrev, ravel};
+#[doc(inline)]
 pub use trace::jvp::jvp;
+#[doc(inline)]
 pub use trace::linearize::linearize;
+#[doc(inline)]
 pub use trace::literal::{Complex, F8E4M3FN, F8E5M2, I4, U4};
+#[doc(inline)]
 pub use trace::mesh::{Mesh, NamedSharding, P, PartitionSpec, Shardings, Specs};
+#[doc(inline)]
 pub use trace::ops::{
     all_gather, all_gather_tiled, all_to_all, all_to_all_tiled, axis_index, axis_size, pmax, pmean,
     pmin, ppermute, psum, psum_scatter, psum_scatter_tiled, where_,
 };
+#[doc(inline)]
 pub use trace::remat::{RematPolicy, checkpoint, checkpoint_name, checkpoint_with};
+#[doc(inline)]
 pub use trace::shard_map::{shard_map, with_sharding_constraint};
+#[doc(inline)]
 pub use trace::transpose::{grad, grad_holomorphic, value_and_grad, vjp};
+#[doc(inline)]
 pub use trace::vmap::{vmap_axis, vmap_axis_with};
+#[doc(inline)]
 pub use trace::{Axis, DType, Literal, LoadedProgram, Program, Shape, Tensor, TensorType, vmap};
+#[doc(inline)]
 pub use tree::Tree;
 
 /// The names of a first program: `use podracer::prelude::*;`.
@@ -256,10 +278,12 @@ pub use tree::Tree;
 /// }
 /// ```
 pub mod prelude {
+    pub use crate::optim::{Adam, AdamState};
+    pub use crate::trace::ops::{constant, one_hot};
     pub use crate::{
-        Array, Axis, DType, Error, Key, Result, Tensor, TensorType, Tree, cond, eager, fori_loop,
-        grad, interpret, jit, nn, optim, pmap, random, scan, value_and_grad, vmap, where_,
-        while_loop,
+        Array, Axis, DType, Error, Key, Result, ScanOptions, Tensor, TensorType, Tree, checkpoint,
+        cond, eager, fori_loop, grad, interpret, jit, nn, optim, pmap, random, scan, scan_with,
+        tree, value_and_grad, vmap, where_, while_loop,
     };
 }
 
