@@ -166,7 +166,7 @@ fn scripts_that_are_not_here_say_what_is() {
     }
 }
 
-/// Help has one line a flag, in groups, and each line fits a wide terminal.
+/// Help has one line a flag, in groups. Each line fits a wide terminal, and is wrapped in a narrow one.
 #[test]
 fn help_has_one_line_a_flag() {
     for entry in registry::ALGORITHMS {
@@ -182,6 +182,13 @@ fn help_has_one_line_a_flag() {
         for line in out.lines() {
             assert!(line.len() <= MAX_HELP, "{}: {line}", line.len());
         }
+    }
+    for columns in [50, 80] {
+        let mut command = podracer(&["train", "ppo", "--help"]);
+        command.env("COLUMNS", columns.to_string());
+        let (_, out, _) = run(command);
+        let widest = out.lines().map(str::len).max();
+        assert!(widest.is_some_and(|widest| widest <= columns), "{widest:?} in {out}");
     }
     let (_, out, _) = run(podracer(&["train", "ppo", "-h"]));
     for line in [

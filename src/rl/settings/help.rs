@@ -1,9 +1,11 @@
-//! Help of algorithms: one line a flag, in groups like those of CleanRL's `Args`.
+//! Help of algorithms: one line a flag, in groups like those of CleanRL's `Args`. Lines are wrapped at
+//! the width of the terminal, as Python's `argparse` does.
 
 use std::any::TypeId;
 use std::path::PathBuf;
 
 use clap::{Arg, Command};
+use console::Term;
 
 use crate::rl::settings::ranges::{Range, is_numeric, is_switch, range_of};
 use crate::rl::settings::shared_flags::{self, EXPERIMENT, RUN};
@@ -15,15 +17,32 @@ const ALGORITHM: &str = "Algorithm";
 const MAX_SHOWN: u64 = 100_000;
 /// Maximum width of the first column.
 const MAX_COLUMN: usize = 33;
+/// Minimum width of a description beside its flag; a narrower one is below.
+const MIN_DESCRIPTION: usize = 40;
+/// Indentation of a description below its flag.
+const INDENT: usize = 8;
 
 /// Returns the help of a command without positional arguments; `name` is how it is called.
 pub(in crate::rl) fn page(command: &Command, name: &str) -> String {
     let about = command.get_about().map(|about| format!("{about}\n\n")).unwrap_or_default();
-    format!("{about}Usage: {name} [FLAGS]\n\n{}\n  -h, --help  Print this help\n", flags(command))
+    let flags = flags(command);
+    format!("{about}Usage: {name} [FLAGS]\n\n{flags}\n  -h, --help  Print this help\n")
 }
 
 /// Returns the flags of a command, a group after the other.
 pub(in crate::rl) fn flags(command: &Command) -> String {
+    flags_in(command, width())
+}
+
+/// Returns the number of columns: `COLUMNS`, otherwise those of the terminal. A pipe has no end.
+fn width() -> usize {
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let stdout = Term::stdout();
+    let terminal = || stdout.is_term().then(|| stdout.size().1.into());
+    columns.filter(|&columns| columns > 0).or_else(terminal).unwrap_or(usize::MAX)
+}
+
+fn flags_in(command: &Command, width: usize) -> String {
     let args: Vec<&Arg> = command.get_arguments().filter(|arg| is_listed(arg)).collect();
     let column = args.iter().map(|arg| flag(arg).len()).filter(|width| *width <= MAX_COLUMN);
     let column = column.max().unwrap_or(0);
@@ -36,13 +55,39 @@ pub(in crate::rl) fn flags(command: &Command) -> String {
             continue;
         }
         let own = args.iter().filter(|arg| heading(arg) == *name);
-        let line = |arg: &&Arg| format!("  {:column$}  {}\n", flag(arg), description(arg));
+        let line = |arg: &&Arg| line(&flag(arg), &description(arg), column, width);
         let lines: String = own.map(line).collect();
         if !lines.is_empty() {
             groups.push(format!("{name}:\n{lines}"));
         }
     }
     groups.join("\n")
+}
+
+/// Returns a flag and its description beside it in lines of at most `width` characters, or below it
+/// where the terminal is narrow. A longer word has a line of its own.
+fn line(flag: &str, description: &str, column: usize, width: usize) -> String {
+    let mut text = format!("  {flag:column$}");
+    let mut indent = column + 4;
+    if width < indent.saturating_add(MIN_DESCRIPTION) {
+        indent = INDENT;
+        text = format!("{}\n{:indent$}", text.trim_end(), "");
+    } else {
+        text.push_str("  ");
+    }
+    let mut end = text.lines().last().map_or(0, str::len);
+    for (i, word) in description.split(' ').enumerate() {
+        if i > 0 && end + 1 + word.len() > width {
+            text.push_str(&format!("\n{:indent$}", ""));
+            end = indent;
+        } else if i > 0 {
+            text.push(' ');
+            end += 1;
+        }
+        text.push_str(word);
+        end += word.len();
+    }
+    text + "\n"
 }
 
 fn is_listed(arg: &Arg) -> bool {
@@ -100,5 +145,34 @@ fn description(arg: &Arg) -> String {
     match notes.as_slice() {
         [] => help.to_string(),
         notes => format!("{help} [{}]", notes.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_are_wrapped_at_the_width() {
+        let description = "Film episodes of training and of the evaluation [default true]";
+        assert_eq!(
+            line("--seed INT", description, 12, usize::MAX),
+            "  --seed INT    Film episodes of training and of the evaluation [default true]\n"
+        );
+        assert_eq!(
+            line("--seed INT", description, 12, 60),
+            "  --seed INT    Film episodes of training and of the\n                \
+             evaluation [default true]\n"
+        );
+        assert_eq!(
+            line("--seed INT", description, 12, 50),
+            "  --seed INT\n        Film episodes of training and of the\n        \
+             evaluation [default true]\n"
+        );
+        // A flag that is wider than the column.
+        assert_eq!(
+            line("--mode {jit,eager}", "How to run", 12, usize::MAX),
+            "  --mode {jit,eager}  How to run\n"
+        );
     }
 }
