@@ -429,10 +429,7 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, usize)
         autoreset: if args.envpool_reset { Autoreset::NextStep } else { Autoreset::SameStep },
         ..PoolOptions::default()
     };
-    let pool = match pools::recorded(args)? {
-        Some(pool) => pool,
-        None => EnvPool::atari(&args.env_id, atari, options)?,
-    };
+    let pool = pools::recorded_or(args, || EnvPool::atari(&args.env_id, atari, options))?;
     let sizes = Sizes::from_spec(Args::NAME, pool.spec(), &Args::ENVS)?;
     Ok((pool, sizes.num_actions))
 }

@@ -15,17 +15,20 @@ use crate::rl::environments::bounds::Bounds;
 use crate::rl::environments::spaces::{self, Masked, Sizes};
 use crate::rl::environments::support::{ActionSupport, EnvSupport, is_flattened};
 
-/// Returns a pool with the specification that was read from a model, if there is one. Its environments
-/// cannot be stepped.
+/// Returns a pool with the specification that was read from a model, whose environments cannot be
+/// stepped; without one, the environments of `make`.
 ///
 /// # Errors
-/// [`Error::Env`] for a specification of a wrong form.
-pub(crate) fn recorded<A: Algorithm>(args: &A) -> Result<Option<EnvPool>> {
-    let make = |spec: &EnvSpec| {
-        let options = PoolOptions { num_threads: 1, ..PoolOptions::default() };
-        EnvPool::custom(|_| Ok(Box::new(Recorded(spec.clone()))), options)
+/// [`Error::Env`] for a specification of a wrong form, and the errors of `make`.
+pub(crate) fn recorded_or<A: Algorithm>(
+    args: &A,
+    make: impl FnOnce() -> Result<EnvPool>,
+) -> Result<EnvPool> {
+    let Some(spec) = args.options().recorded_spec.get() else {
+        return make();
     };
-    args.options().recorded_spec.get().map(make).transpose()
+    let options = PoolOptions { num_threads: 1, ..PoolOptions::default() };
+    EnvPool::custom(|_| Ok(Box::new(Recorded(spec.clone()))), options)
 }
 
 /// Environment that has a specification only.
@@ -103,14 +106,13 @@ pub fn masked<A: Algorithm>(
     seed: u64,
 ) -> Result<(EnvPool, Masked)> {
     let (id, options) = (args.env_id(), options(args, num_envs, seed));
-    let pool = match recorded(args)? {
-        Some(pool) => Ok(pool),
-        None if is_gymnasium(id) => {
-            let own = GymnasiumOptions { action_mask: true, ..gymnasium_options(id) };
-            EnvPool::gymnasium(id, own, options)
+    let pool = recorded_or(args, || {
+        if !is_gymnasium(id) {
+            return EnvPool::make(id, options);
         }
-        None => EnvPool::make(id, options),
-    }?;
+        let own = GymnasiumOptions { action_mask: true, ..gymnasium_options(id) };
+        EnvPool::gymnasium(id, own, options)
+    })?;
     let sizes = spaces::masked(A::NAME, pool.spec(), players)?;
     Ok((pool, sizes))
 }
@@ -129,10 +131,10 @@ pub(crate) fn multi_discrete<A: Algorithm>(
     seed: u64,
 ) -> Result<(EnvPool, ObsKind, Vec<usize>)> {
     let (id, options) = (args.env_id(), options(args, num_envs, seed));
-    let pool = match is_minigrid(id) && recorded(args)?.is_none() {
+    let pool = recorded_or(args, || match is_minigrid(id) {
         true => EnvPool::minigrid(id, minigrid, options),
-        false => of_args(args, atari, options),
-    }?;
+        false => any(id, atari, options),
+    })?;
     let obs_kind = spaces::obs_kind(A::NAME, pool.spec(), &A::ENVS)?;
     let components = spaces::components(A::NAME, pool.spec())?;
     Ok((pool, obs_kind, components))
@@ -173,7 +175,7 @@ pub(in crate::rl) fn of_args<A: Algorithm>(
     atari: AtariOptions,
     options: PoolOptions,
 ) -> Result<EnvPool> {
-    recorded(args)?.map_or_else(|| any(args.env_id(), atari, options), Ok)
+    recorded_or(args, || any(args.env_id(), atari, options))
 }
 
 /// Creates environments of any kind. `atari` are the options for Atari games; other environments,
@@ -190,7 +192,7 @@ pub fn any(env_id: &str, atari: AtariOptions, options: PoolOptions) -> Result<En
 }
 
 fn make<A: Algorithm>(args: &A, options: PoolOptions) -> Result<EnvPool> {
-    recorded(args)?.map_or_else(|| by_id(args.env_id(), options), Ok)
+    recorded_or(args, || by_id(args.env_id(), options))
 }
 
 /// Creates environments like [`EnvPool::make`]. Observations of Python that no network takes as they are

@@ -270,20 +270,17 @@ pub fn policy<A: Algorithm, S: Tree<Tensor>>(
 where
     S::With<TensorType>: Tree<TensorType, With<Array> = S::With<Array>>,
 {
-    let pool = match pools::recorded(args)? {
-        Some(pool) => pool,
-        None => {
-            start_runtime(options, None)?;
-            let run = args.options();
-            let pool_options = PoolOptions {
-                num_threads: run.num_threads,
-                seed: run.eval_seed(),
-                clip_actions: true,
-                ..PoolOptions::default()
-            };
-            options.pool(args.env_id(), pool_options)?
-        }
-    };
+    let pool = pools::recorded_or(args, || {
+        start_runtime(options, None)?;
+        let run = args.options();
+        let pool_options = PoolOptions {
+            num_threads: run.num_threads,
+            seed: run.eval_seed(),
+            clip_actions: true,
+            ..PoolOptions::default()
+        };
+        options.pool(args.env_id(), pool_options)
+    })?;
     let sizes = sizes_of::<A>(options, pool.spec())?;
     let agent = agent(load_model(model, |key| init(key, &sizes))?);
     let spec = pool.spec().clone();

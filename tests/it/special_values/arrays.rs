@@ -87,6 +87,7 @@ pub const ARRAY_PAIRS: &[Row] = &[
         "jnp.linalg.matrix_power(matrices(x), 3)",
         One(|x| np::matrix_power(matrices(x), 3)),
     ),
+    ("trace", "jax.vmap(jnp.trace)(matrices(x))", One(|x| rows(matrices(x), |m| m.trace()))),
     ("trace_of", "jnp.trace(matrices(x), 0, 1, 2)", One(|x| matrices(x).trace_of(0, 1, 2))),
     (
         "ragged_dot",
