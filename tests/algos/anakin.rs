@@ -193,7 +193,13 @@ fn others_survive_a_divergence<A: Algorithm>(small: &[&str], layer: &str) {
     write_jax_env(folder.path(), &["odd"], "null", NAN_REWARDS);
     let env_id = format!("--env-id=jax:{}", folder.path().display());
     let runs = tempfile::tempdir().unwrap();
-    let more = ["--num-envs=1", "--total-timesteps=128", "--save-model", "--eval-episodes=0"];
+    let more = [
+        "--num-envs=1",
+        "--total-timesteps=64",
+        "--save-model",
+        "--eval-episodes=0",
+        "--mode=interpret",
+    ];
     let weights = |summary: &Summary| -> Vec<u8> {
         model(summary).into_iter().find(|(name, _)| name == layer).unwrap().1
     };

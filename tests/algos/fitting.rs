@@ -132,25 +132,26 @@ fn algorithms_on_images_take_registered_ones() {
     register("SmallBoard-v0", [6, 5, 2], DType::Bool);
     register("RegisteredFrames-v0", [4, 84, 84], DType::U8);
     register("Colors-v0", [3, 84, 84], DType::U8);
-    fn trains<A: Algorithm>(id: &str) {
+    fn trains<A: Algorithm>(id: &str, mode: &str) {
         let runs = tempfile::tempdir().unwrap();
         let folder = runs.path().to_str().unwrap();
-        let flags = ["--env-id", id, "--json", "--runs-dir", folder, "--buffer-size=64"];
+        let flags = ["--env-id", id, "--mode", mode, "--json", "--runs-dir", folder];
         let small = [
             "--total-timesteps=48",
             "--target-network-frequency=16",
             "--learning-starts=16",
             "--batch-size=2",
+            "--buffer-size=64",
         ];
         assert!(fitting(&envs::spec(id).unwrap()).contains(&A::NAME), "{}", A::NAME);
         let summary = A::from_flags(flags.into_iter().chain(small)).unwrap().train().unwrap();
         assert_eq!(summary.global_step, 48, "{} on {id}", A::NAME);
     }
-    trains::<dqn_atari::Args>("SmallBoard-v0");
-    trains::<c51_atari::Args>("SmallBoard-v0");
-    trains::<sac_atari::Args>("SmallBoard-v0");
-    trains::<rainbow_atari::Args>("SmallBoard-v0");
-    trains::<dqn_atari::Args>("RegisteredFrames-v0");
+    trains::<dqn_atari::Args>("SmallBoard-v0", "interpret");
+    trains::<c51_atari::Args>("SmallBoard-v0", "interpret");
+    trains::<sac_atari::Args>("SmallBoard-v0", "interpret");
+    trains::<rainbow_atari::Args>("SmallBoard-v0", "interpret");
+    trains::<dqn_atari::Args>("RegisteredFrames-v0", "jit");
     // A buffer that stores single frames cannot rebuild other images.
     assert!(!fitting(&envs::spec("Colors-v0").unwrap()).contains(&"dqn_atari"));
     let message = refused::<dqn_atari::Args>("Colors-v0");

@@ -112,8 +112,15 @@ fn scan_and_split_train_the_same_agent() {
 #[test]
 fn observations_are_single_frames() {
     let runs = tempfile::tempdir().unwrap();
-    let flags = ["--env-id=Pong-v5", "--num-envs=2", "--num-steps=4", "--total-timesteps=8"];
-    let summary = args(runs.path(), &[&flags[..], &["--save-model"]].concat()).train().unwrap();
+    let flags = [
+        "--env-id=Pong-v5",
+        "--num-envs=2",
+        "--num-steps=4",
+        "--total-timesteps=8",
+        "--save-model",
+        "--eval-episodes=0",
+    ];
+    let summary = args(runs.path(), &flags).train().unwrap();
     let file = Path::new(&summary.run_dir).join("ppo_atari_lstm.safetensors");
     let saved = podracer::rl::checkpoint::load(file).unwrap();
     let first = saved.entries().find(|x| x.name == "$.agent.trunk.convs[0].w").unwrap();

@@ -80,8 +80,14 @@ fn windows_are_those_of_cleanrls_tables() {
 /// A gradient step on all samples of a rollout, before anything has changed.
 fn first_update(more: &[&str]) -> Vec<(String, f32)> {
     let runs = tempfile::tempdir().unwrap();
-    let once = ["--total-timesteps=192", "--num-minibatches=1", "--update-epochs=1"];
-    let flags = [&["--num-steps=64"], &once[..], more].concat();
+    let once = [
+        "--total-timesteps=192",
+        "--num-steps=64",
+        "--num-minibatches=1",
+        "--update-epochs=1",
+        "--mode=interpret",
+    ];
+    let flags = [&once[..], more].concat();
     let summary = args::<Args>(runs.path(), SMALL, &flags).train().unwrap();
     scalars(&summary.run_dir).into_iter().map(|((tag, _), values)| (tag, values[0])).collect()
 }
@@ -163,19 +169,19 @@ fn the_policy_remembers_the_steps_of_its_episode() {
 }
 
 #[test]
-fn eager_and_compiled_runs_agree() {
+fn interpreted_and_compiled_runs_agree() {
     let runs = tempfile::tempdir().unwrap();
     let log = |mode: &str| {
         let flags = ["--mode", mode, "--num-steps=16", "--total-timesteps=96"];
         scalars(&args::<Args>(runs.path(), SMALL, &flags).train().unwrap().run_dir)
     };
-    let (jit, eager) = (log("jit"), log("eager"));
+    let (jit, other) = (log("jit"), log("interpret"));
     assert_eq!(jit.keys().filter(|(tag, _)| tag == "losses/value_loss").count(), 2);
-    assert_eq!(jit.keys().collect::<Vec<_>>(), eager.keys().collect::<Vec<_>>());
+    assert_eq!(jit.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
     for (key, values) in &jit {
-        for (a, b) in values.iter().zip(&eager[key]) {
+        for (a, b) in values.iter().zip(&other[key]) {
             // Two updates, of which the second sees the roundings of the first.
-            assert!((a - b).abs() <= 1e-3 * a.abs().max(1.0), "{key:?}: {a}, eager {b}");
+            assert!((a - b).abs() <= 1e-3 * a.abs().max(1.0), "{key:?}: {a}, interpreted {b}");
         }
     }
 }

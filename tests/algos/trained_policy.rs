@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use podracer::algos::{dqn, ppo, ppo_atari, ppo_atari_lstm, ppo_continuous_action, registry};
+use podracer::algos::{dqn, ppo, ppo_atari, ppo_continuous_action, registry};
 use podracer::envs::{self, EnvPool, PoolOptions};
 use podracer::rl::checkpoint::saved::SavedMetadata;
 use podracer::rl::{Algorithm, Evaluation, TrainedPolicy};
@@ -192,14 +192,6 @@ fn observations_of_another_shape_or_type_are_errors() {
 
 fn refusal(run: &Path) -> String {
     TrainedPolicy::load(run).unwrap_err().to_string()
-}
-
-#[test]
-fn recurrent_policies_are_refused() {
-    let runs = tempfile::tempdir().unwrap();
-    let id = "--env-id=MinAtar/Breakout-v1";
-    let model = trained::<ppo_atari_lstm::Args>(runs.path(), ROLLOUTS, &[id]);
-    assert!(refusal(&model).contains("the policy of ppo_atari_lstm is recurrent"));
 }
 
 /// Replaces a text in the header of a model; the length stays.
