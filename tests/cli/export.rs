@@ -97,66 +97,94 @@ fn write_values(folder: &Path, printed: &str, scale: f64) {
     fs::write(folder.join("values.json"), values.to_string()).unwrap();
 }
 
-/// Trains, exports, and compares the results of JAX and ONNX Runtime with ours, to 1e-6.
-fn agrees(words: &str, results: &str) {
-    agrees_at(1.0, words, results);
+/// Policies that one process of Python checks, with the words that trained them.
+struct Policies {
+    python: OsString,
+    exported: Vec<(String, tempfile::TempDir)>,
 }
 
-/// As [`agrees`], to 1e-6 of results that are sums of terms as great as `scale`.
-fn agrees_at(scale: f64, words: &str, results: &str) {
-    let Some(python) = peers::python("PODRACER_PEER_PYTHON") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("policy");
-    let printed = exported(&trained(&folder.path().join("runs"), words), &out, 3);
-    assert!(printed.contains(&format!("\n  gives {results}\n")), "{printed}");
-    assert!(printed.contains("policy.onnx: B is any size\n"), "{printed}");
-    write_values(&out, &printed, scale);
-    let output = Command::new(python)
-        .arg("tests/cli/export/check.py")
-        .arg(&out)
-        .env("JAX_PLATFORMS", "cpu")
-        .output()
-        .unwrap();
-    let (text, err) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    println!("{words}\n{text}");
-    assert!(output.status.success(), "{words}\n{text}{err}");
+impl Policies {
+    /// `None` without a Python that has the peers.
+    fn new() -> Option<Policies> {
+        Some(Policies { python: peers::python("PODRACER_PEER_PYTHON")?, exported: Vec::new() })
+    }
+
+    /// Trains and exports. Results are to agree to 1e-6.
+    fn add(&mut self, words: &str, results: &str) {
+        self.add_at(1.0, words, results);
+    }
+
+    /// As [`Policies::add`], to 1e-6 of results that are sums of terms as great as `scale`.
+    fn add_at(&mut self, scale: f64, words: &str, results: &str) {
+        let (runs, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let printed = exported(&trained(runs.path(), words), out.path(), 3);
+        assert!(printed.contains(&format!("\n  gives {results}\n")), "{printed}");
+        assert!(printed.contains("policy.onnx: B is any size\n"), "{printed}");
+        write_values(out.path(), &printed, scale);
+        self.exported.push((words.into(), out));
+    }
+
+    /// Compares the results of JAX and ONNX Runtime with ours.
+    fn agree(self) {
+        let output = Command::new(self.python)
+            .arg("tests/cli/export/check.py")
+            .args(self.exported.iter().map(|(_, folder)| folder.path()))
+            .env("JAX_PLATFORMS", "cpu")
+            .output()
+            .unwrap();
+        let (text, err) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        for (words, folder) in &self.exported {
+            println!("{}: {words}", folder.path().display());
+        }
+        println!("{text}");
+        assert!(output.status.success(), "{err}");
+    }
 }
+
+/// A few updates, in the interpreter: a process that compiles its programs takes longer.
+const SMALL: &str = "--num-envs 2 --num-steps 8 --total-timesteps 64 --mode interpret";
 
 #[test]
 fn policies_of_vectors_agree_with_jax_and_onnx_runtime() {
-    let small = "--num-envs 2 --num-steps 32 --total-timesteps 512";
-    agrees(&format!("ppo {small}"), "action, logits");
-    agrees(&format!("a2c {small}"), "action, logits");
-    agrees(&format!("pqn {small}"), "action, q_values");
-    agrees(&format!("ppo_anakin {small}"), "action, logits");
-    agrees(&format!("ppo_anakin --env-id Pendulum-v1 {small}"), "action, mean, std");
-    agrees(&format!("dpo_anakin {small}"), "action, mean, std");
-    agrees("dqn_anakin --total-timesteps 500", "action, q_values");
+    let Some(mut policies) = Policies::new() else { return };
+    policies.add(&format!("ppo {SMALL}"), "action, logits");
+    policies.add(&format!("a2c {SMALL}"), "action, logits");
+    policies.add(&format!("pqn {SMALL}"), "action, q_values");
+    policies.add(&format!("ppo_anakin {SMALL}"), "action, logits");
+    policies.add(&format!("dpo_anakin {SMALL}"), "action, mean, std");
+    policies.add("dqn_anakin --total-timesteps 500", "action, q_values");
     let sebulba = "--env-id Pendulum-v1 --local-num-envs 4 --num-steps 8 --num-minibatches 2 \
                    --gradient-accumulation-steps 1 --total-timesteps 64";
-    agrees(&format!("cleanba_ppo {sebulba}"), "action, mean, std");
-    agrees(&format!("ppo_masked {small}"), "action, logits");
-    agrees("ppo_self_play --num-envs 8 --num-steps 32 --total-timesteps 512", "action, logits");
-    agrees(&format!("ppo_continuous_action --env-id Pendulum-v1 {small}"), "action, mean, std");
-    let lstm = format!("ppo_continuous_action_lstm --env-id PendulumPositions-v0 {small}");
-    agrees(&format!("{lstm} --num-minibatches 2"), "action, mean, std, next_state");
-    agrees(&format!("a2c_continuous_action --env-id Pendulum-v1 {small}"), "action, mean, std");
-    agrees(&format!("rpo_continuous_action --env-id Pendulum-v1 {small}"), "action, mean, std");
+    policies.add(&format!("cleanba_ppo {sebulba}"), "action, mean, std");
+    policies.add(&format!("ppo_masked {SMALL}"), "action, logits");
+    let players = "--num-envs 8 --num-steps 8 --total-timesteps 64 --mode interpret";
+    policies.add(&format!("ppo_self_play {players}"), "action, logits");
+    let pendulum = format!("--env-id Pendulum-v1 {SMALL}");
+    policies.add(&format!("ppo_anakin {pendulum}"), "action, mean, std");
+    policies.add(&format!("a2c_continuous_action {pendulum}"), "action, mean, std");
+    let few = format!("{pendulum} --num-minibatches 2");
+    policies.add(&format!("ppo_continuous_action {few}"), "action, mean, std");
+    policies.add(&format!("rpo_continuous_action {few}"), "action, mean, std");
+    let lstm = format!("ppo_continuous_action_lstm --env-id PendulumPositions-v0 {SMALL}");
+    policies.add(&format!("{lstm} --num-minibatches 2"), "action, mean, std, next_state");
+    policies.agree();
 }
 
 #[test]
 fn policies_learned_from_a_replay_buffer_agree_with_jax_and_onnx_runtime() {
-    let small = "--total-timesteps 600 --learning-starts 300 --buffer-size 1000 --batch-size 16";
-    agrees(&format!("dqn {small}"), "action, q_values");
+    let Some(mut policies) = Policies::new() else { return };
+    let small = "--total-timesteps 600 --learning-starts 500 --buffer-size 1000 --batch-size 16";
+    policies.add(&format!("dqn {small}"), "action, q_values");
     // The support is from -100 to 100.
-    agrees_at(100.0, &format!("c51 {small}"), "action, q_values");
-    agrees(&format!("qrdqn {small}"), "action, q_values");
-    agrees(&format!("iqn {small}"), "action, q_values");
+    policies.add_at(100.0, &format!("c51 {small}"), "action, q_values");
+    policies.add(&format!("qrdqn {small}"), "action, q_values");
+    policies.add(&format!("iqn {small}"), "action, q_values");
     let pendulum = format!("--env-id Pendulum-v1 {small}");
-    agrees(&format!("sac_continuous_action {pendulum}"), "action, mean, std");
-    agrees(&format!("td3_continuous_action {pendulum}"), "action");
-    agrees(&format!("ddpg_continuous_action {pendulum}"), "action");
+    policies.add(&format!("sac_continuous_action {pendulum}"), "action, mean, std");
+    policies.add(&format!("td3_continuous_action {pendulum}"), "action");
+    policies.add(&format!("ddpg_continuous_action {pendulum}"), "action");
+    policies.agree();
 }
 
 /// A rollout of two environments that is updated on once.
@@ -165,32 +193,32 @@ const ATARI: &str = "--env-id Pong-v5 --num-envs 2 --num-steps 16 --num-minibatc
 
 #[test]
 fn policies_of_images_agree_with_jax_and_onnx_runtime() {
-    agrees(&format!("ppo_atari {ATARI}"), "action, logits");
+    let Some(mut policies) = Policies::new() else { return };
+    policies.add(&format!("ppo_atari {ATARI}"), "action, logits");
     let players = ATARI.replace("Pong-v5", "pong_v3");
-    agrees(&format!("ppo_pettingzoo_ma_atari {players}"), "action, logits");
+    policies.add(&format!("ppo_pettingzoo_ma_atari {players}"), "action, logits");
     let impala = "--env-id Pong-v5 --local-num-envs 4 --num-steps 8 --num-minibatches 2 \
                   --gradient-accumulation-steps 1 --total-timesteps 64";
-    agrees(&format!("cleanba_impala {impala}"), "action, logits");
+    policies.add(&format!("cleanba_impala {impala}"), "action, logits");
     let ppg = "--network impala --n-iteration 1 --num-aux-rollouts 1 --e-auxiliary 1 --e-policy 1";
     let rollout = "--env-id Pong-v5 --num-envs 2 --num-steps 8 --num-minibatches 2";
-    agrees(&format!("ppg {ppg} {rollout} --total-timesteps 16"), "action, logits");
+    policies.add(&format!("ppg {ppg} {rollout} --total-timesteps 16"), "action, logits");
+    policies.add(&format!("ppo_atari_lstm {ATARI}"), "action, logits, next_state");
+    policies.agree();
 }
 
 #[test]
 fn the_policy_of_a_student_agrees_with_jax_and_onnx_runtime() {
-    let small = "--env-id MinAtar/Breakout-v1 --total-timesteps 1000 --learning-starts 300 \
+    let Some(mut policies) = Policies::new() else { return };
+    let small = "--env-id MinAtar/Breakout-v1 --total-timesteps 1000 --learning-starts 900 \
                  --buffer-size 1000 --batch-size 16";
     let folder = tempfile::tempdir().unwrap();
     let teacher =
         trained(folder.path(), &format!("dqn_atari {small}")).join("dqn_atari.safetensors");
-    let teaching = "--teacher-steps 1000 --offline-steps 250 --teacher-eval-episodes 2";
+    let teaching = "--teacher-steps 1000 --offline-steps 250 --teacher-eval-episodes 1";
     let words = format!("{small} {teaching} --teacher-model {}", teacher.display());
-    agrees(&format!("qdagger_dqn_atari {words}"), "action, q_values");
-}
-
-#[test]
-fn recurrent_policies_agree_with_jax_and_onnx_runtime() {
-    agrees(&format!("ppo_atari_lstm {ATARI}"), "action, logits, next_state");
+    policies.add(&format!("qdagger_dqn_atari {words}"), "action, q_values");
+    policies.agree();
 }
 
 /// The model of an environment in Python records how Python counts actions and orders observations, for

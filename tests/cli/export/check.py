@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs the policy files in a folder with JAX and ONNX Runtime, and compares the results with values.json.
+"""Runs the policy files in each folder with JAX and ONNX Runtime, and compares the results with values.json.
 
-    check.py FOLDER
+    check.py FOLDER..
 
 Needs: jax, numpy, onnxruntime.
 """
@@ -56,7 +56,8 @@ def compare(kind, results, expected, scale):
         assert error.max() <= TOLERANCE, (kind, name, error.max())
 
 
-def main(folder):
+def check(folder):
+    print(folder)
     values = json.loads((folder / "values.json").read_text())
     inputs = {name: array(value) for name, value in values["in"]}
     expected = {name: array(value) for name, value in values["out"]}
@@ -73,4 +74,5 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    for folder in sys.argv[1:]:
+        check(pathlib.Path(folder))
