@@ -60,8 +60,8 @@ const fn entry<A: Algorithm>() -> Entry {
     }
 }
 
-/// All algorithms.
-pub const ALGORITHMS: &[Entry] = &[
+/// All algorithms. A constant would compile them anew in each crate that reads it.
+pub static ALGORITHMS: &[Entry] = &[
     entry::<a2c::Args>(),
     entry::<a2c_continuous_action::Args>(),
     entry::<c51::Args>(),
