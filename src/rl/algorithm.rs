@@ -109,7 +109,7 @@ pub trait Algorithm: Parser + Serialize {
         given: impl IntoIterator<Item = &'a str>,
     ) -> std::result::Result<Self, clap::Error> {
         let words = [Self::NAME].into_iter().chain(given).map(Into::into);
-        parse_with(command::<Self>, words)
+        parse_with(command::<Self>, words.collect())
     }
 }
 
@@ -214,16 +214,21 @@ pub(crate) fn settings_of<A: Algorithm>(args: Vec<OsString>) -> Result<Map<Strin
 
 /// Does the part of [`check`] that needs no environment.
 pub(in crate::rl) fn check_names_and_ranges<A: Algorithm>(args: &A) -> Result<()> {
-    let name = &args.options().exp_name;
+    check_names(args.options(), args.env_id())?;
+    ranges::ensure(&settings(args)?, &A::command())
+}
+
+fn check_names(options: &RunOptions, env_id: &str) -> Result<()> {
+    let name = &options.exp_name;
     files::ensure_plain_name("exp-name", name)?;
-    files::ensure_env_id(args.env_id())?;
-    args.options().set_env_options(args.env_id())?;
+    files::ensure_env_id(env_id)?;
+    options.set_env_options(env_id)?;
     if CHECKPOINT.strip_suffix(MODEL) == Some(name) {
         return Err(Error::Config(format!(
             "--exp-name {name}: the model would take the place of the checkpoint {CHECKPOINT}"
         )));
     }
-    ranges::ensure(&settings(args)?, &A::command())
+    Ok(())
 }
 
 /// Parses a command line, whose first word is the program's name. With `--resume` the settings are
@@ -234,7 +239,7 @@ pub(in crate::rl) fn check_names_and_ranges<A: Algorithm>(args: &A) -> Result<()
 pub fn parse<A: Algorithm>(
     args: impl IntoIterator<Item = OsString>,
 ) -> std::result::Result<A, clap::Error> {
-    parse_with(ranged_command::<A>, args)
+    parse_with(ranged_command::<A>, args.into_iter().collect())
 }
 
 /// Returns the command of `A`; `--exp-name` has the algorithm's name as its default.
@@ -249,23 +254,16 @@ pub(crate) fn ranged_command<A: Algorithm>() -> Command {
 
 fn parse_with<A: Algorithm>(
     command: fn() -> Command,
-    args: impl IntoIterator<Item = OsString>,
+    args: Vec<OsString>,
 ) -> std::result::Result<A, clap::Error> {
     let args = with_vector_defaults(A::VECTOR_DEFAULTS, args);
-    let parse = |args: Vec<OsString>| flags::parse_with::<A>(command(), args);
-    let parsed = parse(args.clone())?;
+    let parsed: A = flags::parse_with(command(), args.clone())?;
     let Some(run) = &parsed.options().resume else { return Ok(parsed) };
-    let refused = |error| {
-        let name = args.first().map(|name| name.to_string_lossy().into_owned());
-        let mut command = command().bin_name(name.unwrap_or_default());
-        command.error(ClapErrorKind::ValueValidation, format!("--resume: {error}"))
-    };
+    let refused = |error| resume_refused(command(), &args, &error);
     let path = checkpoint_in(run);
-    let metadata = saved_by::<A>(&path).map_err(refused)?;
-    let (name, given) = args.split_first().expect("the program's name comes first");
-    let saved = metadata.flags();
-    let resumed = parse([name].into_iter().chain(&saved).chain(given).cloned().collect())?;
-    metadata.ensure_settings_of(&resumed, &path).map_err(refused)?;
+    let metadata = saved_by(A::NAME, &path).map_err(refused)?;
+    let resumed: A = flags::parse_with(command(), with_saved_flags(&args, &metadata))?;
+    settings(&resumed).and_then(|known| metadata.ensure_known(&known, &path)).map_err(refused)?;
     // Python code that the settings name is named by the command line, or permitted by it. A file cannot set
     // the flag.
     let env = EnvSettings::new(resumed.env_id(), resumed.options());
@@ -275,13 +273,23 @@ fn parse_with<A: Algorithm>(
     Ok(resumed)
 }
 
+/// Returns the command line with the flags of the run that it resumes before its own.
+fn with_saved_flags(args: &[OsString], metadata: &SavedMetadata) -> Vec<OsString> {
+    let (name, given) = args.split_first().expect("the program's name comes first");
+    let saved = metadata.flags();
+    [name].into_iter().chain(&saved).chain(given).cloned().collect()
+}
+
+/// Returns the error of a command line whose run cannot be resumed.
+fn resume_refused(command: Command, args: &[OsString], error: &Error) -> clap::Error {
+    let name = args.first().map(|name| name.to_string_lossy().into_owned());
+    let mut command = command.bin_name(name.unwrap_or_default());
+    command.error(ClapErrorKind::ValueValidation, format!("--resume: {error}"))
+}
+
 /// Inserts `defaults` before the given flags if these name an environment with vector observations;
 /// not if a run is resumed, which has settings.
-fn with_vector_defaults(
-    defaults: &[&str],
-    args: impl IntoIterator<Item = OsString>,
-) -> Vec<OsString> {
-    let mut args: Vec<OsString> = args.into_iter().collect();
+fn with_vector_defaults(defaults: &[&str], mut args: Vec<OsString>) -> Vec<OsString> {
     if defaults.is_empty() {
         return args;
     }
@@ -319,9 +327,10 @@ pub fn env_id_in(args: impl IntoIterator<Item = String>) -> Option<String> {
     })
 }
 
-fn saved_by<A: Algorithm>(path: &Path) -> Result<SavedMetadata> {
+/// Reads the metadata of a file, which the algorithm of this name saved.
+fn saved_by(algorithm: &str, path: &Path) -> Result<SavedMetadata> {
     let metadata = SavedMetadata::read(path)?;
-    metadata.ensure_algorithm(A::NAME, path)?;
+    metadata.ensure_algorithm(algorithm, path)?;
     Ok(metadata)
 }
 
@@ -335,8 +344,8 @@ pub(in crate::rl) fn resumed_metadata<A: Algorithm>(
     args: &A,
     path: &Path,
 ) -> Result<SavedMetadata> {
-    let metadata = saved_by::<A>(path)?;
-    let words = [OsString::from(A::NAME)].into_iter().chain(metadata.flags());
+    let metadata = saved_by(A::NAME, path)?;
+    let words = with_saved_flags(&[A::NAME.into()], &metadata);
     let began: A = flags::parse_with(ranged_command::<A>(), words)
         .map_err(|error| Error::Config(format!("the settings of {}: {error}", path.display())))?;
     ensure_same_settings(&settings(args)?, &settings(&began)?, path)?;
@@ -388,10 +397,10 @@ pub(crate) fn trained_policy<A: Algorithm>(
 /// Parses the settings of the run that saved a model.
 fn parse_saved<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Result<A> {
     metadata.ensure_algorithm(A::NAME, path)?;
-    let words = [A::NAME.into()].into_iter().chain(metadata.flags());
+    let words = with_saved_flags(&[A::NAME.into()], metadata);
     let args: A = flags::parse_with(ranged_command::<A>(), words)
         .map_err(|error| Error::Argument(format!("the settings in {}: {error}", path.display())))?;
-    metadata.ensure_settings_of(&args, path)?;
+    metadata.ensure_known(&settings(&args)?, path)?;
     Ok(args)
 }
 
@@ -409,10 +418,10 @@ fn saved_settings<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Result
 /// # Errors
 /// Returns clap's errors as the outer result, those of the evaluation as the inner one.
 pub(in crate::rl) fn eval_own<A: Algorithm>(
-    program: OsString,
-    args: impl IntoIterator<Item = OsString>,
+    program: &OsStr,
+    args: &[OsString],
 ) -> std::result::Result<Result<String>, clap::Error> {
-    let command = flags::parse_from::<EvalCommand>(words(&program, "eval", args))?;
+    let command = flags::parse_from::<EvalCommand>(words(program, "eval", args))?;
     Ok(command.options.evaluate(play_saved::<A>))
 }
 
@@ -421,21 +430,17 @@ pub(in crate::rl) fn eval_own<A: Algorithm>(
 /// # Errors
 /// Returns clap's errors as the outer result, those of the export as the inner one.
 fn export_own<A: Algorithm>(
-    program: OsString,
-    args: impl IntoIterator<Item = OsString>,
+    program: &OsStr,
+    args: &[OsString],
 ) -> std::result::Result<Result<String>, clap::Error> {
-    let command = flags::parse_from::<ExportCommand>(words(&program, "export", args))?;
+    let command = flags::parse_from::<ExportCommand>(words(program, "export", args))?;
     Ok(command.options.export(policy_of::<A>))
 }
 
 /// Returns the command line of a program's subcommand.
-fn words(
-    program: &OsStr,
-    subcommand: &str,
-    args: impl IntoIterator<Item = OsString>,
-) -> Vec<OsString> {
+fn words(program: &OsStr, subcommand: &str, args: &[OsString]) -> Vec<OsString> {
     let file = Path::new(program).file_name().unwrap_or(program).display();
-    [format!("{file} {subcommand}").into()].into_iter().chain(args).collect()
+    [format!("{file} {subcommand}").into()].into_iter().chain(args.iter().cloned()).collect()
 }
 
 /// Entry point of an algorithm's program: trains with the flags of the command line, or with the
@@ -447,15 +452,19 @@ pub fn main<A: Algorithm>() -> ExitCode {
 
 /// Like [`main`], with the given command line.
 pub fn run<A: Algorithm>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let mut args = args.into_iter().peekable();
-    let program = args.next().unwrap_or_else(|| A::NAME.into());
-    let word = args.next_if(|arg| arg == "eval" || arg == "export");
-    let trains = word.is_none();
-    let outcome = match word {
-        Some(word) if word == "eval" => eval_own::<A>(program, args),
-        Some(_) => export_own::<A>(program, args),
-        None => parse::<A>([program].into_iter().chain(args)).map(|args| trained(&args)),
-    };
+    let mut args: Vec<OsString> = args.into_iter().collect();
+    if args.is_empty() {
+        args.push(A::NAME.into());
+    }
+    match args.get(1).and_then(|word| word.to_str()) {
+        Some("eval") => print(eval_own::<A>(&args[0], &args[2..]), false),
+        Some("export") => print(export_own::<A>(&args[0], &args[2..]), false),
+        _ => print(parse_with(ranged_command::<A>, args).map(|args: A| trained(&args)), true),
+    }
+}
+
+/// Prints the text of a result, or the error. `trains` if a run was trained.
+fn print(outcome: std::result::Result<Result<String>, clap::Error>, trains: bool) -> ExitCode {
     let text = match outcome {
         Ok(text) => text,
         Err(error) => exit_with(&error),
@@ -491,13 +500,16 @@ fn exit_with(error: &clap::Error) -> ! {
 
 /// Trains and returns the text of the result.
 fn trained<A: Algorithm>(args: &A) -> Result<String> {
-    let summary = args.train()?;
-    Ok(match args.options().json {
+    Ok(text_of(&args.train()?, args.options().json))
+}
+
+fn text_of(summary: &Summary, json: bool) -> String {
+    match json {
         // Only the first process prints the result.
         _ if summary.rank > 0 => String::new(),
         true => format!("{summary}\n"),
         false => format!("{}\n", summary.in_words()),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -507,7 +519,7 @@ mod tests {
     #[test]
     fn environments_of_vectors_get_the_defaults_for_them() {
         let line = |words: &str| {
-            let args = words.split(' ').map(OsString::from);
+            let args = words.split(' ').map(OsString::from).collect();
             let args = with_vector_defaults(&["--a=1"], args).into_iter();
             args.map(|word| word.into_string().unwrap()).collect::<Vec<_>>().join(" ")
         };

@@ -207,13 +207,12 @@ impl SavedMetadata {
         Ok(run_state)
     }
 
-    /// Checks that all saved settings are settings of `args`. Settings become flags, and a file from
-    /// outside could otherwise set flags that no run saves, such as the file of a secret.
+    /// Checks that all saved settings are among the settings `known`. Settings become flags, and a file
+    /// from outside could otherwise set flags that no run saves, such as the file of a secret.
     ///
     /// # Errors
     /// [`Error::Argument`] that names the first that is not.
-    pub(crate) fn ensure_settings_of(&self, args: &impl Serialize, path: &Path) -> Result<()> {
-        let known = settings(args)?;
+    pub(crate) fn ensure_known(&self, known: &Map<String, Value>, path: &Path) -> Result<()> {
         match self.settings.keys().find(|name| !known.contains_key(*name)) {
             None => Ok(()),
             Some(name) => Err(Error::Argument(format!(

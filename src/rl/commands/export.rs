@@ -91,6 +91,11 @@ impl ExportOptions {
     ) -> Result<String> {
         let (model, metadata) = saved_model(&self.run, self.trust_remote_code)?;
         let policy = policy(&model, &metadata)?;
+        self.write(&policy, &model, &metadata)
+    }
+
+    /// Writes the files of the policy of a model, and returns the text of the result.
+    fn write(&self, policy: &Policy, model: &Path, metadata: &SavedMetadata) -> Result<String> {
         let folder = match &self.out {
             Some(out) => out.as_path(),
             None => model.parent().unwrap_or(Path::new("")),
@@ -104,7 +109,7 @@ impl ExportOptions {
         let _ = writeln!(text, "  gives {}", policy.outputs()?.join(", "));
         for &format in formats {
             let (file_name, bytes, batch) =
-                format.encode(&policy, &metadata.algorithm, self.batch_size)?;
+                format.encode(policy, &metadata.algorithm, self.batch_size)?;
             let file = folder.join(file_name);
             fs::write(&file, bytes).map_err(Error::io("cannot write", &file))?;
             let batch = batch.map_or("B is any size".into(), |batch| format!("B is {batch}"));

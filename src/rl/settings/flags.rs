@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgAction, Command, CommandFactory, FromArgMatches, Parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches, Parser};
 
 use crate::error::{Error, Result};
 use crate::output;
@@ -221,13 +221,20 @@ pub(in crate::rl) fn parse_with<A: FromArgMatches>(
     command: Command,
     args: impl IntoIterator<Item = OsString>,
 ) -> Result<A, clap::Error> {
+    let (matches, mut command) = matches(command, args.into_iter().collect())?;
+    A::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+}
+
+/// Returns what a command line has of the flags of `command`, and the command with its help.
+fn matches(command: Command, args: Vec<OsString>) -> Result<(ArgMatches, Command), clap::Error> {
     let args = normalized(&command, args);
     let program = args.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     let page = help::page(&command, &program.to_string_lossy());
     let mut command = command.override_help(page);
-    let matches =
-        command.try_get_matches_from_mut(args).map_err(|error| explained(error, &mut command))?;
-    A::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    match command.try_get_matches_from_mut(args) {
+        Ok(matches) => Ok((matches, command)),
+        Err(error) => Err(explained(error, &mut command)),
+    }
 }
 
 /// Returns the value of `--name` in a command line that is not parsed yet; the last one, like clap.

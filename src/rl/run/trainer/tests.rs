@@ -71,7 +71,7 @@ fn a_saved_model_is_evaluated_outside_of_the_training_time() {
     // The program of an algorithm outside of this crate evaluates its models.
     let eval = |run: &str| {
         let words = ["--run", run].map(Into::into);
-        algorithm::eval_own::<Args>("target/count".into(), words).unwrap()
+        algorithm::eval_own::<Args>("target/count".as_ref(), &words).unwrap()
     };
     let text = eval(&summary.run_dir).unwrap();
     assert_eq!(text, "count on Numbers-v0, 2 episodes: 3.00 +- 1.00\n2.0 4.0\n");
