@@ -20,19 +20,19 @@ use podracer::trace::ops;
 #[derive(Parser)]
 struct Args {
     /// Gradient steps, each on one episode of every environment
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value = "100")]
     iterations: u64,
     /// Number of environments
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value = "16")]
     num_envs: usize,
     /// Learning rate of Adam
-    #[arg(long, default_value_t = 1e-2)]
+    #[arg(long, default_value = "1e-2")]
     learning_rate: f64,
     /// Discount factor gamma
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, default_value = "0.99")]
     gamma: f64,
     /// Seed of the policy, its actions and the environments
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     seed: u64,
     /// Folder of the event file
     #[arg(long, default_value = "runs/reinforce")]

@@ -19,10 +19,10 @@ use podracer::rl::Algorithm;
 #[derive(Parser)]
 struct Args {
     /// Timesteps of PPO
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value = "100000")]
     total_timesteps: u64,
     /// Episodes of the other policies
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value = "200")]
     episodes: usize,
     /// Folder of PPO's run
     #[arg(long, default_value = "runs")]

@@ -18,7 +18,7 @@ use podracer::prelude::*;
 #[derive(Parser)]
 struct Args {
     /// Timed calls of each function in each mode
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value = "100")]
     repeats: usize,
 }
 

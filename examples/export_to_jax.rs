@@ -20,7 +20,7 @@ use podracer::trace::ops;
 #[derive(Parser)]
 struct Args {
     /// Gradient steps
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value = "1000")]
     steps: usize,
     /// File to write
     #[arg(long, default_value = "sine.jaxexport")]

@@ -20,19 +20,19 @@ use podracer::{pmean, replicate, shard, unreplicate};
 #[derive(Parser)]
 struct Args {
     /// Devices over which the batch is divided
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value = "4")]
     num_devices: usize,
     /// Examples of a step, over all devices
-    #[arg(long, default_value_t = 4096)]
+    #[arg(long, default_value = "4096")]
     batch_size: usize,
     /// Width of the two hidden layers
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value = "256")]
     hidden: usize,
     /// Timed steps, after one that compiles
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value = "100")]
     steps: usize,
     /// Seed of the parameters and the data
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     seed: u64,
 }
 

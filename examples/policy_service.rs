@@ -23,10 +23,10 @@ struct Args {
     #[arg(long)]
     run: Option<PathBuf>,
     /// Threads that answer requests
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value = "4")]
     threads: usize,
     /// Requests of each thread
-    #[arg(long, default_value_t = 5000)]
+    #[arg(long, default_value = "5000")]
     requests: usize,
 }
 

@@ -16,10 +16,10 @@ use podracer::prelude::*;
 #[derive(Parser)]
 struct Args {
     /// Gradient steps
-    #[arg(long, default_value_t = 1500)]
+    #[arg(long, default_value = "1500")]
     steps: usize,
     /// Seed of the parameters
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value = "0")]
     seed: u64,
 }
 

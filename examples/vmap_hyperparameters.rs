@@ -18,10 +18,10 @@ use podracer::trace::ops;
 #[derive(Parser)]
 struct Args {
     /// Learning rates, from 1e-5 to 1 at equal ratios
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value = "64")]
     num_rates: usize,
     /// Gradient steps of each run
-    #[arg(long, default_value_t = 300)]
+    #[arg(long, default_value = "300")]
     steps: usize,
 }
 

@@ -23,46 +23,46 @@ pub struct Args {
     #[arg(long, default_value = "CartPole-v1")]
     pub env_id: String,
     /// Total timesteps of the experiment
-    #[arg(long, default_value_t = 500_000)]
+    #[arg(long, default_value = "500000")]
     pub total_timesteps: u64,
     /// The learning rate of the optimizer
-    #[arg(long, default_value_t = 7e-4)]
+    #[arg(long, default_value = "7e-4")]
     pub learning_rate: f64,
     /// The number of parallel environments
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value = "8")]
     pub num_envs: usize,
     /// The number of steps to run in each environment per update
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value = "5")]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub anneal_lr: bool,
     /// The discount factor gamma
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, default_value = "0.99")]
     pub gamma: f64,
     /// The lambda of generalized advantage estimation (GAE); 1 gives n-step returns
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value = "1.0")]
     pub gae_lambda: f64,
     /// Normalize advantages over each batch
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub norm_adv: bool,
     /// Coefficient of the entropy
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value = "0.0")]
     pub ent_coef: f64,
     /// Coefficient of the value function
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     pub vf_coef: f64,
     /// The maximum norm for gradient clipping
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     pub max_grad_norm: f64,
     /// The decay rate (alpha) of RMSProp's running mean of squared gradients
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, default_value = "0.99")]
     pub rms_prop_alpha: f64,
     /// The epsilon that RMSProp adds to the root of the mean squared gradient
-    #[arg(long, default_value_t = 1e-5)]
+    #[arg(long, default_value = "1e-5")]
     pub rms_prop_eps: f64,
     /// Bootstrap at time limits with the value of the last observation
-    #[arg(long, default_value_t = true)]
+    #[arg(long, default_value = "true")]
     pub bootstrap_truncated: bool,
 }
 

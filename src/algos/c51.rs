@@ -27,52 +27,52 @@ pub struct Args {
     #[arg(long, default_value = "CartPole-v1")]
     pub env_id: String,
     /// Total timesteps of the experiment
-    #[arg(long, default_value_t = 500_000)]
+    #[arg(long, default_value = "500000")]
     pub total_timesteps: u64,
     /// The learning rate of the optimizer
-    #[arg(long, default_value_t = 2.5e-4)]
+    #[arg(long, default_value = "2.5e-4")]
     pub learning_rate: f64,
     /// The number of parallel environments
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     pub num_envs: usize,
     /// The number of atoms in the support of the return distribution
-    #[arg(long, default_value_t = 101)]
+    #[arg(long, default_value = "101")]
     pub n_atoms: usize,
     /// The smallest atom of the support
-    #[arg(long, default_value_t = -100.0, allow_negative_numbers = true)]
+    #[arg(long, default_value = "-100.0", allow_negative_numbers = true)]
     pub v_min: f64,
     /// The largest atom of the support
-    #[arg(long, default_value_t = 100.0, allow_negative_numbers = true)]
+    #[arg(long, default_value = "100.0", allow_negative_numbers = true)]
     pub v_max: f64,
     /// The size of the replay buffer, in transitions
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value = "10000")]
     pub buffer_size: usize,
     /// The discount factor gamma
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, default_value = "0.99")]
     pub gamma: f64,
     /// The number of timesteps between updates of the target network
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value = "500")]
     pub target_network_frequency: usize,
     /// The number of transitions sampled from the replay buffer per gradient step
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value = "128")]
     pub batch_size: usize,
     /// The initial epsilon of epsilon-greedy exploration
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value = "1.0")]
     pub start_e: f64,
     /// The final epsilon of epsilon-greedy exploration
-    #[arg(long, default_value_t = 0.05)]
+    #[arg(long, default_value = "0.05")]
     pub end_e: f64,
     /// The fraction of timesteps over which epsilon falls from --start-e to --end-e
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     pub exploration_fraction: f64,
     /// The timestep at which learning starts
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value = "10000")]
     pub learning_starts: u64,
     /// The number of timesteps between gradient steps
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value = "10")]
     pub train_frequency: usize,
     /// Gradient steps in one compiled call; 0: chosen, at most 250
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value = "0")]
     pub updates_per_call: usize,
 }
 

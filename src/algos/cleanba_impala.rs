@@ -26,44 +26,44 @@ pub struct Args {
     #[serde(flatten)]
     pub sebulba: SebulbaOptions,
     /// Pair each action with the reward and the episode end of the previous action, as Cleanba does
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub parity: bool,
 
     /// The id of the environment
     #[arg(long, default_value = "Breakout-v5")]
     pub env_id: String,
     /// Total timesteps of the experiment, over all processes
-    #[arg(long, default_value_t = 50_000_000)]
+    #[arg(long, default_value = "50000000")]
     pub total_timesteps: u64,
     /// The learning rate of the optimizer
-    #[arg(long, default_value_t = 6e-4)]
+    #[arg(long, default_value = "6e-4")]
     pub learning_rate: f64,
     /// The number of steps to run in each environment per rollout
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value = "20")]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true)]
+    #[arg(long, default_value = "true")]
     pub anneal_lr: bool,
     /// The discount factor gamma
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, default_value = "0.99")]
     pub gamma: f64,
     /// The number of minibatches; each contains whole trajectories of some environments
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value = "4")]
     pub num_minibatches: usize,
     /// The number of parts of a minibatch whose gradients are averaged into one step
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     pub gradient_accumulation_steps: usize,
     /// Coefficient of the entropy
-    #[arg(long, default_value_t = 0.01)]
+    #[arg(long, default_value = "0.01")]
     pub ent_coef: f64,
     /// Coefficient of the value function
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     pub vf_coef: f64,
     /// The maximum norm for gradient clipping
-    #[arg(long, default_value_t = 40.0)]
+    #[arg(long, default_value = "40.0")]
     pub max_grad_norm: f64,
     /// Bootstrap at time limits with the value of the last observation; Cleanba does not
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub bootstrap_truncated: bool,
 }
 

@@ -27,43 +27,43 @@ pub struct Args {
     #[arg(long, default_value = "HalfCheetah-v4")]
     pub env_id: String,
     /// Total timesteps of the experiment
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value = "1000000")]
     pub total_timesteps: u64,
     /// The size of the replay buffer, in transitions
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value = "1000000")]
     pub buffer_size: usize,
     /// The discount factor gamma
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, default_value = "0.99")]
     pub gamma: f64,
     /// The number of transitions sampled from the replay buffer per gradient step
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value = "256")]
     pub batch_size: usize,
     /// The timestep at which learning starts; actions are sampled uniformly until then
-    #[arg(long, default_value_t = 5_000)]
+    #[arg(long, default_value = "5000")]
     pub learning_starts: u64,
     /// The learning rate of the policy's optimizer
-    #[arg(long, default_value_t = 1e-3)]
+    #[arg(long, default_value = "1e-3")]
     pub policy_lr: f64,
     /// The learning rate of the optimizers of the critics and of the temperature
-    #[arg(long, default_value_t = 1e-3)]
+    #[arg(long, default_value = "1e-3")]
     pub q_lr: f64,
     /// The decay rate b1 of Adam, for the actor and the critics
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     pub adam_b1: f64,
     /// The number of units of each hidden layer of the critics
-    #[arg(long, default_value_t = 2048)]
+    #[arg(long, default_value = "2048")]
     pub n_neurons: usize,
     /// The actor and the temperature are updated once per this many critic updates
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value = "3")]
     pub policy_frequency: usize,
     /// The entropy temperature alpha, used if --autotune is false
-    #[arg(long, default_value_t = 0.2)]
+    #[arg(long, default_value = "0.2")]
     pub alpha: f64,
     /// Tune the entropy temperature automatically
-    #[arg(long, default_value_t = true)]
+    #[arg(long, default_value = "true")]
     pub autotune: bool,
     /// Iterations of --policy-frequency steps in one compiled call; 0: at least 100 steps
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value = "0")]
     pub updates_per_call: usize,
 }
 

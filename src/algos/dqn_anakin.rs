@@ -43,49 +43,49 @@ pub struct Args {
     #[arg(long, default_value = "CartPole-v1")]
     pub env_id: String,
     /// Total timesteps of the experiment, for each agent
-    #[arg(long, default_value_t = 500_000)]
+    #[arg(long, default_value = "500000")]
     pub total_timesteps: u64,
     /// The learning rate of the optimizer
-    #[arg(long, default_value_t = 2.5e-4)]
+    #[arg(long, default_value = "2.5e-4")]
     pub learning_rate: f64,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub anneal_lr: bool,
     /// The number of parallel environments of each agent
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value = "10")]
     pub num_envs: usize,
     /// The size of the replay buffer, in transitions
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value = "10000")]
     pub buffer_size: usize,
     /// The discount factor gamma
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, default_value = "0.99")]
     pub gamma: f64,
     /// The target network update rate tau (Polyak averaging); 1 copies the network
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value = "1.0")]
     pub tau: f64,
     /// The number of timesteps between updates of the target network
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value = "500")]
     pub target_network_frequency: usize,
     /// The number of transitions sampled from the replay buffer per gradient step
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value = "128")]
     pub batch_size: usize,
     /// The initial epsilon of epsilon-greedy exploration
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value = "1.0")]
     pub start_e: f64,
     /// The final epsilon of epsilon-greedy exploration
-    #[arg(long, default_value_t = 0.05)]
+    #[arg(long, default_value = "0.05")]
     pub end_e: f64,
     /// The fraction of timesteps over which epsilon falls from --start-e to --end-e
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     pub exploration_fraction: f64,
     /// The timestep at which learning starts
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value = "10000")]
     pub learning_starts: u64,
     /// The number of timesteps between gradient steps
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value = "10")]
     pub train_frequency: usize,
     /// Bootstrap at time limits with the values of the last observation; PureJaxRL does not
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub bootstrap_truncated: bool,
 }
 

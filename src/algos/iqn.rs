@@ -29,55 +29,55 @@ pub struct Args {
     #[arg(long, default_value = "CartPole-v1")]
     pub env_id: String,
     /// Total timesteps of the experiment
-    #[arg(long, default_value_t = 50_000)]
+    #[arg(long, default_value = "50000")]
     pub total_timesteps: u64,
     /// The learning rate of the optimizer
-    #[arg(long, default_value_t = 2.3e-3)]
+    #[arg(long, default_value = "2.3e-3")]
     pub learning_rate: f64,
     /// The number of parallel environments
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     pub num_envs: usize,
     /// The number of quantiles sampled from the distribution of an action taken
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value = "8")]
     pub num_tau_samples: usize,
     /// The number of quantiles sampled from the distribution of a next action
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value = "8")]
     pub num_tau_prime_samples: usize,
     /// The number of quantiles whose mean is the value of an action
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value = "32")]
     pub num_quantile_samples: usize,
     /// The number of cosines that represent a tau
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value = "64")]
     pub quantile_embedding_dim: usize,
     /// The size of the replay buffer, in transitions
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value = "100000")]
     pub buffer_size: usize,
     /// The discount factor gamma
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, default_value = "0.99")]
     pub gamma: f64,
     /// The number of timesteps between updates of the target network
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value = "256")]
     pub target_network_frequency: usize,
     /// The number of transitions sampled from the replay buffer per gradient step
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value = "64")]
     pub batch_size: usize,
     /// The initial epsilon of epsilon-greedy exploration
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value = "1.0")]
     pub start_e: f64,
     /// The final epsilon of epsilon-greedy exploration
-    #[arg(long, default_value_t = 0.04)]
+    #[arg(long, default_value = "0.04")]
     pub end_e: f64,
     /// The fraction of timesteps over which epsilon falls from --start-e to --end-e
-    #[arg(long, default_value_t = 0.16)]
+    #[arg(long, default_value = "0.16")]
     pub exploration_fraction: f64,
     /// The timestep at which learning starts
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(long, default_value = "1000")]
     pub learning_starts: u64,
     /// The number of timesteps between gradient steps
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value = "2")]
     pub train_frequency: usize,
     /// Gradient steps in one compiled call; 0: chosen, at most 250
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value = "0")]
     pub updates_per_call: usize,
 }
 

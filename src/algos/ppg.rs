@@ -30,70 +30,70 @@ pub struct Args {
     #[arg(long, default_value = "MinAtar/Breakout-v1")]
     pub env_id: String,
     /// Total timesteps of the experiment
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value = "1000000")]
     pub total_timesteps: u64,
     /// The learning rate of the optimizer
-    #[arg(long, default_value_t = 5e-4)]
+    #[arg(long, default_value = "5e-4")]
     pub learning_rate: f64,
     /// The number of parallel environments
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value = "64")]
     pub num_envs: usize,
     /// The number of steps to run in each environment per rollout
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value = "256")]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub anneal_lr: bool,
     /// The discount factor gamma
-    #[arg(long, default_value_t = 0.999)]
+    #[arg(long, default_value = "0.999")]
     pub gamma: f64,
     /// The lambda of generalized advantage estimation (GAE)
-    #[arg(long, default_value_t = 0.95)]
+    #[arg(long, default_value = "0.95")]
     pub gae_lambda: f64,
     /// The number of minibatches
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value = "8")]
     pub num_minibatches: usize,
     /// The number of rollouts in a phase, each followed by a policy update
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value = "32")]
     pub n_iteration: usize,
     /// The number of epochs over each rollout
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     pub e_policy: usize,
     /// The number of epochs of the auxiliary phase
-    #[arg(long, default_value_t = 6)]
+    #[arg(long, default_value = "6")]
     pub e_auxiliary: usize,
     /// Coefficient of the KL divergence from the policy before the auxiliary phase
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value = "1.0")]
     pub beta_clone: f64,
     /// The number of single-environment rollouts per gradient step of the auxiliary phase
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value = "4")]
     pub num_aux_rollouts: usize,
     /// Normalize advantages over the whole rollout
-    #[arg(long, default_value_t = true)]
+    #[arg(long, default_value = "true")]
     pub adv_norm_fullbatch: bool,
     /// The surrogate clipping coefficient
-    #[arg(long, default_value_t = 0.2)]
+    #[arg(long, default_value = "0.2")]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does
-    #[arg(long, default_value_t = true)]
+    #[arg(long, default_value = "true")]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
-    #[arg(long, default_value_t = 0.01)]
+    #[arg(long, default_value = "0.01")]
     pub ent_coef: f64,
     /// Coefficient of the value function
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     pub vf_coef: f64,
     /// The convolutional network of the agent
     #[arg(long, value_enum, default_value_t = ImageNetwork::Nature)]
     pub network: ImageNetwork,
     /// Divide rewards by the standard deviation of the discounted return, and clip them at 10
-    #[arg(long, default_value_t = true)]
+    #[arg(long, default_value = "true")]
     pub normalize_reward: bool,
     /// The maximum norm for gradient clipping
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     pub max_grad_norm: f64,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub bootstrap_truncated: bool,
 }
 

@@ -24,55 +24,55 @@ pub struct Args {
     #[arg(long, default_value = "Breakout-v5")]
     pub env_id: String,
     /// Total timesteps of the experiment
-    #[arg(long, default_value_t = 10_000_000)]
+    #[arg(long, default_value = "10000000")]
     pub total_timesteps: u64,
     /// The learning rate of the optimizer
-    #[arg(long, default_value_t = 2.5e-4)]
+    #[arg(long, default_value = "2.5e-4")]
     pub learning_rate: f64,
     /// The number of parallel environments
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value = "8")]
     pub num_envs: usize,
     /// The number of steps to run in each environment per rollout
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value = "128")]
     pub num_steps: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true)]
+    #[arg(long, default_value = "true")]
     pub anneal_lr: bool,
     /// The discount factor gamma
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, default_value = "0.99")]
     pub gamma: f64,
     /// The lambda of generalized advantage estimation (GAE)
-    #[arg(long, default_value_t = 0.95)]
+    #[arg(long, default_value = "0.95")]
     pub gae_lambda: f64,
     /// The number of minibatches
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value = "4")]
     pub num_minibatches: usize,
     /// The number of epochs over each rollout
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value = "4")]
     pub update_epochs: usize,
     /// Normalize advantages over each minibatch
-    #[arg(long, default_value_t = true)]
+    #[arg(long, default_value = "true")]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value = "0.1")]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does
-    #[arg(long, default_value_t = true)]
+    #[arg(long, default_value = "true")]
     pub clip_vloss: bool,
     /// Coefficient of the entropy
-    #[arg(long, default_value_t = 0.01)]
+    #[arg(long, default_value = "0.01")]
     pub ent_coef: f64,
     /// Coefficient of the value function
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     pub vf_coef: f64,
     /// The maximum norm for gradient clipping
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     pub max_grad_norm: f64,
     /// The KL divergence at which the remaining epochs of an update are skipped
     #[arg(long)]
     pub target_kl: Option<f64>,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub bootstrap_truncated: bool,
 }
 

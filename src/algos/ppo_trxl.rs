@@ -36,80 +36,80 @@ pub struct Args {
     #[arg(long, default_value = "ProofofMemory-v0")]
     pub env_id: String,
     /// Total timesteps of the experiment
-    #[arg(long, default_value_t = 200_000_000)]
+    #[arg(long, default_value = "200000000")]
     pub total_timesteps: u64,
     /// The initial learning rate of the optimizer
-    #[arg(long, default_value_t = 2.75e-4)]
+    #[arg(long, default_value = "2.75e-4")]
     pub init_lr: f64,
     /// The final learning rate, after linear annealing
-    #[arg(long, default_value_t = 1e-5)]
+    #[arg(long, default_value = "1e-5")]
     pub final_lr: f64,
     /// The number of parallel environments
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value = "32")]
     pub num_envs: usize,
     /// The number of steps to run in each environment per rollout
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, default_value = "512")]
     pub num_steps: usize,
     /// The timesteps over which learning rate and entropy coefficient are annealed
     #[arg(long, default_value_t = 32 * 512 * 10_000)]
     pub anneal_steps: u64,
     /// The discount factor gamma
-    #[arg(long, default_value_t = 0.995)]
+    #[arg(long, default_value = "0.995")]
     pub gamma: f64,
     /// The lambda of generalized advantage estimation (GAE)
-    #[arg(long, default_value_t = 0.95)]
+    #[arg(long, default_value = "0.95")]
     pub gae_lambda: f64,
     /// The number of minibatches
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value = "8")]
     pub num_minibatches: usize,
     /// The number of epochs over each rollout
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value = "3")]
     pub update_epochs: usize,
     /// Normalize advantages over each minibatch
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub norm_adv: bool,
     /// The surrogate clipping coefficient
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value = "0.1")]
     pub clip_coef: f64,
     /// Use a clipped loss for the value function, as OpenAI Baselines does
-    #[arg(long, default_value_t = true)]
+    #[arg(long, default_value = "true")]
     pub clip_vloss: bool,
     /// The initial coefficient of the entropy
-    #[arg(long, default_value_t = 1e-4)]
+    #[arg(long, default_value = "1e-4")]
     pub init_ent_coef: f64,
     /// The final coefficient of the entropy, after linear annealing
-    #[arg(long, default_value_t = 1e-6)]
+    #[arg(long, default_value = "1e-6")]
     pub final_ent_coef: f64,
     /// Coefficient of the value function
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     pub vf_coef: f64,
     /// The maximum norm for gradient clipping
-    #[arg(long, default_value_t = 0.25)]
+    #[arg(long, default_value = "0.25")]
     pub max_grad_norm: f64,
     /// The KL divergence at which the remaining epochs of an update are skipped
     #[arg(long)]
     pub target_kl: Option<f64>,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub bootstrap_truncated: bool,
 
     /// The number of transformer layers
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value = "3")]
     pub trxl_num_layers: usize,
     /// The number of heads of the attention
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value = "4")]
     pub trxl_num_heads: usize,
     /// The number of units of the transformer
-    #[arg(long, default_value_t = 384)]
+    #[arg(long, default_value = "384")]
     pub trxl_dim: usize,
     /// The length of the memory window in steps, at most that of an episode
-    #[arg(long, default_value_t = 119)]
+    #[arg(long, default_value = "119")]
     pub trxl_memory_length: usize,
     /// The positional encoding of memories
     #[arg(long, value_enum, default_value_t = PositionalEncoding::Absolute)]
     pub trxl_positional_encoding: PositionalEncoding,
     /// Coefficient of the image reconstruction loss; 0 disables it
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value = "0.0")]
     pub reconstruction_coef: f64,
 }
 

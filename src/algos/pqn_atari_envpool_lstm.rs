@@ -25,46 +25,46 @@ pub struct Args {
     #[arg(long, default_value = "Breakout-v5")]
     pub env_id: String,
     /// Total timesteps of the experiment
-    #[arg(long, default_value_t = 10_000_000)]
+    #[arg(long, default_value = "10000000")]
     pub total_timesteps: u64,
     /// The learning rate of the optimizer
-    #[arg(long, default_value_t = 2.5e-4)]
+    #[arg(long, default_value = "2.5e-4")]
     pub learning_rate: f64,
     /// The number of parallel environments
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value = "8")]
     pub num_envs: usize,
     /// The number of steps to run in each environment per rollout
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value = "128")]
     pub num_steps: usize,
     /// The number of minibatches
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value = "4")]
     pub num_minibatches: usize,
     /// The number of epochs over each rollout
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value = "4")]
     pub update_epochs: usize,
     /// Anneal the learning rate linearly to 0
-    #[arg(long, default_value_t = true)]
+    #[arg(long, default_value = "true")]
     pub anneal_lr: bool,
     /// The discount factor gamma
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, default_value = "0.99")]
     pub gamma: f64,
     /// The initial epsilon of epsilon-greedy exploration
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value = "1.0")]
     pub start_e: f64,
     /// The final epsilon of epsilon-greedy exploration
-    #[arg(long, default_value_t = 0.01)]
+    #[arg(long, default_value = "0.01")]
     pub end_e: f64,
     /// The fraction of timesteps over which epsilon falls from --start-e to --end-e
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value = "0.1")]
     pub exploration_fraction: f64,
     /// The maximum norm for gradient clipping
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     pub max_grad_norm: f64,
     /// The lambda of Q(lambda) returns
-    #[arg(long, default_value_t = 0.65)]
+    #[arg(long, default_value = "0.65")]
     pub q_lambda: f64,
     /// Bootstrap at time limits with the value of the final observation; CleanRL does not
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub bootstrap_truncated: bool,
 }
 

@@ -38,65 +38,65 @@ pub struct Args {
     #[arg(long, default_value = "Breakout-v5")]
     pub env_id: String,
     /// Total timesteps of the experiment
-    #[arg(long, default_value_t = 10_000_000)]
+    #[arg(long, default_value = "10000000")]
     pub total_timesteps: u64,
     /// The learning rate of the optimizer
-    #[arg(long, default_value_t = 1e-4)]
+    #[arg(long, default_value = "1e-4")]
     pub learning_rate: f64,
     /// The number of parallel environments
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     pub num_envs: usize,
     /// The size of the replay buffer, in transitions
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value = "1000000")]
     pub buffer_size: usize,
     /// The discount factor gamma
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, default_value = "0.99")]
     pub gamma: f64,
     /// The target network update rate tau (Polyak averaging); 1 copies the network
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value = "1.0")]
     pub tau: f64,
     /// The number of timesteps between updates of the target network
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value = "1000")]
     pub target_network_frequency: usize,
     /// The number of transitions sampled from the replay buffer per gradient step
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value = "32")]
     pub batch_size: usize,
     /// The initial epsilon of epsilon-greedy exploration
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value = "1.0")]
     pub start_e: f64,
     /// The final epsilon of epsilon-greedy exploration
-    #[arg(long, default_value_t = 0.01)]
+    #[arg(long, default_value = "0.01")]
     pub end_e: f64,
     /// The fraction of timesteps over which epsilon falls from --start-e to --end-e
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value = "0.1")]
     pub exploration_fraction: f64,
     /// The timestep at which learning starts
-    #[arg(long, default_value_t = 80_000)]
+    #[arg(long, default_value = "80000")]
     pub learning_starts: u64,
     /// The number of timesteps between gradient steps
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value = "4")]
     pub train_frequency: usize,
     /// Gradient steps in one compiled call; 0: chosen, at most 250
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value = "0")]
     pub updates_per_call: usize,
     /// The teacher: a model saved with --save-model by a dqn_atari run on the same environment
     #[arg(long)]
     pub teacher_model: Option<PathBuf>,
     /// The number of evaluation episodes that give the teacher's score
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value = "10")]
     pub teacher_eval_episodes: usize,
     /// The number of timesteps of the teacher in the student's offline replay buffer
-    #[arg(long, default_value_t = 500_000)]
+    #[arg(long, default_value = "500000")]
     pub teacher_steps: usize,
     /// The number of offline gradient steps on the teacher's transitions
-    #[arg(long, default_value_t = 500_000)]
+    #[arg(long, default_value = "500000")]
     pub offline_steps: usize,
     /// The softmax temperature of the policies compared in the distillation loss
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value = "1.0")]
     pub temperature: f64,
     /// Start online learning at the first online step, as CleanRL does, instead of after
     /// --learning-starts
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub parity: bool,
 }
 

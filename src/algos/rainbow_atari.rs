@@ -31,62 +31,62 @@ pub struct Args {
     #[arg(long, default_value = "Breakout-v5")]
     pub env_id: String,
     /// Total timesteps of the experiment
-    #[arg(long, default_value_t = 10_000_000)]
+    #[arg(long, default_value = "10000000")]
     pub total_timesteps: u64,
     /// The learning rate of the optimizer
-    #[arg(long, default_value_t = 6.25e-5)]
+    #[arg(long, default_value = "6.25e-5")]
     pub learning_rate: f64,
     /// The number of parallel environments
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     pub num_envs: usize,
     /// The number of atoms in the support of the return distribution
-    #[arg(long, default_value_t = 51)]
+    #[arg(long, default_value = "51")]
     pub n_atoms: usize,
     /// The smallest atom of the support
-    #[arg(long, default_value_t = -10.0, allow_negative_numbers = true)]
+    #[arg(long, default_value = "-10.0", allow_negative_numbers = true)]
     pub v_min: f64,
     /// The largest atom of the support
-    #[arg(long, default_value_t = 10.0, allow_negative_numbers = true)]
+    #[arg(long, default_value = "10.0", allow_negative_numbers = true)]
     pub v_max: f64,
     /// The size of the replay buffer, in transitions
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value = "1000000")]
     pub buffer_size: usize,
     /// The discount factor gamma
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, default_value = "0.99")]
     pub gamma: f64,
     /// The target network update rate tau (Polyak averaging); 1 copies the network
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value = "1.0")]
     pub tau: f64,
     /// The number of timesteps between updates of the target network
-    #[arg(long, default_value_t = 8000)]
+    #[arg(long, default_value = "8000")]
     pub target_network_frequency: usize,
     /// The number of transitions sampled from the replay buffer per gradient step
-    #[arg(long, default_value_t = 32)]
+    #[arg(long, default_value = "32")]
     pub batch_size: usize,
     /// The timestep at which learning starts
-    #[arg(long, default_value_t = 80_000)]
+    #[arg(long, default_value = "80000")]
     pub learning_starts: u64,
     /// The number of timesteps between gradient steps
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value = "4")]
     pub train_frequency: usize,
     /// Gradient steps in one compiled call; 0: chosen, at most 250
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value = "0")]
     pub updates_per_call: usize,
     /// The number of steps n of n-step returns
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value = "3")]
     pub n_step: usize,
     /// The exponent alpha of the errors in priorities of the replay buffer
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     pub prioritized_replay_alpha: f64,
     /// The initial exponent beta of the importance sampling weights; it is annealed to 1
-    #[arg(long, default_value_t = 0.4)]
+    #[arg(long, default_value = "0.4")]
     pub prioritized_replay_beta: f64,
     /// The epsilon added to the errors in priorities of the replay buffer
-    #[arg(long, default_value_t = 1e-6)]
+    #[arg(long, default_value = "1e-6")]
     pub prioritized_replay_eps: f64,
     /// Sample independent noise for every weight, as CleanRL does, instead of the paper's
     /// factorized noise
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub parity: bool,
 }
 

@@ -27,46 +27,46 @@ pub struct Args {
     #[arg(long, default_value = "BeamRider-v5")]
     pub env_id: String,
     /// Total timesteps of the experiment
-    #[arg(long, default_value_t = 5_000_000)]
+    #[arg(long, default_value = "5000000")]
     pub total_timesteps: u64,
     /// The number of parallel environments
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     pub num_envs: usize,
     /// The size of the replay buffer, in transitions
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value = "1000000")]
     pub buffer_size: usize,
     /// The discount factor gamma
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, default_value = "0.99")]
     pub gamma: f64,
     /// The target network update rate tau (Polyak averaging); 1 copies the critics
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value = "1.0")]
     pub tau: f64,
     /// The number of transitions sampled from the replay buffer per gradient step
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value = "64")]
     pub batch_size: usize,
     /// The timestep at which learning starts; actions are sampled uniformly until then
-    #[arg(long, default_value_t = 20_000)]
+    #[arg(long, default_value = "20000")]
     pub learning_starts: u64,
     /// The learning rate of the policy's optimizer
-    #[arg(long, default_value_t = 3e-4)]
+    #[arg(long, default_value = "3e-4")]
     pub policy_lr: f64,
     /// The learning rate of the optimizers of the critics and of the temperature
-    #[arg(long, default_value_t = 3e-4)]
+    #[arg(long, default_value = "3e-4")]
     pub q_lr: f64,
     /// The number of timesteps between gradient steps
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value = "4")]
     pub update_frequency: usize,
     /// The number of timesteps between updates of the target critics
-    #[arg(long, default_value_t = 8000)]
+    #[arg(long, default_value = "8000")]
     pub target_network_frequency: usize,
     /// The entropy temperature alpha, used if --autotune is false
-    #[arg(long, default_value_t = 0.2)]
+    #[arg(long, default_value = "0.2")]
     pub alpha: f64,
     /// Tune the entropy temperature automatically
-    #[arg(long, default_value_t = true)]
+    #[arg(long, default_value = "true")]
     pub autotune: bool,
     /// The target entropy of --autotune as a fraction of the maximum entropy
-    #[arg(long, default_value_t = 0.89)]
+    #[arg(long, default_value = "0.89")]
     pub target_entropy_scale: f64,
 }
 

@@ -26,43 +26,43 @@ pub struct Args {
     #[arg(long, default_value = "Hopper-v4")]
     pub env_id: String,
     /// Total timesteps of the experiment
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value = "1000000")]
     pub total_timesteps: u64,
     /// The size of the replay buffer, in transitions
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value = "1000000")]
     pub buffer_size: usize,
     /// The discount factor gamma
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, default_value = "0.99")]
     pub gamma: f64,
     /// The target network update rate tau (Polyak averaging)
-    #[arg(long, default_value_t = 0.005)]
+    #[arg(long, default_value = "0.005")]
     pub tau: f64,
     /// The number of transitions sampled from the replay buffer per gradient step
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value = "256")]
     pub batch_size: usize,
     /// The timestep at which learning starts; actions are sampled uniformly until then
-    #[arg(long, default_value_t = 5_000)]
+    #[arg(long, default_value = "5000")]
     pub learning_starts: u64,
     /// The learning rate of the policy's optimizer
-    #[arg(long, default_value_t = 3e-4)]
+    #[arg(long, default_value = "3e-4")]
     pub policy_lr: f64,
     /// The learning rate of the optimizers of the critics and of the temperature
-    #[arg(long, default_value_t = 1e-3)]
+    #[arg(long, default_value = "1e-3")]
     pub q_lr: f64,
     /// The actor is updated once per this many critic updates, by as many gradient steps
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value = "2")]
     pub policy_frequency: usize,
     /// The number of critic updates between updates of the target critics
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     pub target_network_frequency: usize,
     /// The entropy temperature alpha, used if --autotune is false
-    #[arg(long, default_value_t = 0.2)]
+    #[arg(long, default_value = "0.2")]
     pub alpha: f64,
     /// Tune the entropy temperature automatically
-    #[arg(long, default_value_t = true)]
+    #[arg(long, default_value = "true")]
     pub autotune: bool,
     /// Iterations of --policy-frequency steps in one compiled call; 0: at least 100 steps
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value = "0")]
     pub updates_per_call: usize,
 }
 

@@ -25,40 +25,40 @@ pub struct Args {
     #[arg(long, default_value = "Hopper-v4")]
     pub env_id: String,
     /// Total timesteps of the experiment
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value = "1000000")]
     pub total_timesteps: u64,
     /// The learning rate of the optimizers
-    #[arg(long, default_value_t = 3e-4)]
+    #[arg(long, default_value = "3e-4")]
     pub learning_rate: f64,
     /// The size of the replay buffer, in transitions
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value = "1000000")]
     pub buffer_size: usize,
     /// The discount factor gamma
-    #[arg(long, default_value_t = 0.99)]
+    #[arg(long, default_value = "0.99")]
     pub gamma: f64,
     /// The target network update rate tau (Polyak averaging)
-    #[arg(long, default_value_t = 0.005)]
+    #[arg(long, default_value = "0.005")]
     pub tau: f64,
     /// The number of transitions sampled from the replay buffer per gradient step
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value = "256")]
     pub batch_size: usize,
     /// The standard deviation of the target policy noise, relative to the action scale
-    #[arg(long, default_value_t = 0.2)]
+    #[arg(long, default_value = "0.2")]
     pub policy_noise: f64,
     /// The standard deviation of the exploration noise, relative to the action scale
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value = "0.1")]
     pub exploration_noise: f64,
     /// The timestep at which learning starts; actions are sampled uniformly until then
-    #[arg(long, default_value_t = 25_000)]
+    #[arg(long, default_value = "25000")]
     pub learning_starts: u64,
     /// The number of critic updates between updates of the actor and the target networks
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value = "2")]
     pub policy_frequency: usize,
     /// The clip range of the target policy noise, relative to the action scale
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     pub noise_clip: f64,
     /// Iterations of --policy-frequency steps in one compiled call; 0: at least 100 steps
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value = "0")]
     pub updates_per_call: usize,
 }
 

@@ -27,11 +27,11 @@ use crate::trace::TensorType;
 struct Args {
     #[arg(long, default_value = "Numbers-v0")]
     env_id: String,
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value = "200")]
     total_timesteps: u64,
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value = "4")]
     num_envs: usize,
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     gamma: f64,
     #[command(flatten)]
     #[serde(flatten)]

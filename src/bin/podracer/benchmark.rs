@@ -44,10 +44,10 @@ pub struct Settings {
           required_unless_present_any = ["queue", "write_docs", "compare"])]
     env_ids: Vec<String>,
     /// Runs of each algorithm on each environment
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value = "3")]
     num_seeds: u64,
     /// First seed; the others follow it
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     start_seed: u64,
     /// File of the runs to do, in order, in place of algorithms and environments: JSON lines of
     /// algorithm, env_id, seeds, flags and hours
@@ -58,13 +58,13 @@ pub struct Settings {
     #[arg(long)]
     results: Option<PathBuf>,
     /// Leave out the runs that the results file has, and resume runs that were interrupted
-    #[arg(long, default_value_t = false, requires = "results")]
+    #[arg(long, default_value = "false", requires = "results")]
     resume: bool,
     /// Runs at the same time; 0 only prints what would be run
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     workers: usize,
     /// Run at the lowest priority, when processors are idle (Linux)
-    #[arg(long, default_value_t = false, conflicts_with_all = ["slurm", "write_docs", "compare"])]
+    #[arg(long, default_value = "false", conflicts_with_all = ["slurm", "write_docs", "compare"])]
     idle: bool,
     /// Write a script that runs them as an array of Slurm jobs, and run nothing here; the jobs print
     /// their results and write no results file
@@ -81,11 +81,11 @@ pub struct Settings {
           conflicts_with_all = ["env_ids", "queue", "results", "resume", "slurm", "write_docs", "flags"])]
     compare: Vec<PathBuf>,
     /// Compare sets in which settings, lengths or seeds of the runs are mixed, and stopped runs
-    #[arg(long, default_value_t = false, requires = "compare",
+    #[arg(long, default_value = "false", requires = "compare",
           conflicts_with_all = ["env_ids", "queue", "write_docs"])]
     pool: bool,
     /// Compare the newest of the runs with the same settings and seed
-    #[arg(long, default_value_t = false, requires = "compare",
+    #[arg(long, default_value = "false", requires = "compare",
           conflicts_with_all = ["pool", "env_ids", "queue", "write_docs"])]
     newest: bool,
     /// Flags for every run, after `--`

@@ -26,13 +26,13 @@ pub struct Settings {
     #[arg(long, value_delimiter = ',')]
     algos: Vec<String>,
     /// Seconds that each run is measured, after its burn-in
-    #[arg(long, default_value_t = 20.0)]
+    #[arg(long, default_value = "20.0")]
     seconds: f64,
     /// Seconds of training that are left out, after compilation and the filling of buffers
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value = "5.0")]
     burnin: f64,
     /// Number of measurements of each run, of which the median is reported
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     rounds: usize,
     /// Also measure other libraries: a folder with the checkouts `cleanrl` and `leanrl`, in which a
     /// virtual environment is created once

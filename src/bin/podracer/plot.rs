@@ -48,19 +48,19 @@ pub struct Settings {
     #[arg(long, value_enum)]
     band: Option<Spread>,
     /// Mean of this many logged values; below 1, TensorBoard's smoothing weight
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value = "0.0")]
     smooth: f64,
     /// Points of each curve; each is the mean of the values logged since the one before
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value = "100")]
     points: usize,
     /// Pool runs of different settings and lengths, stopped runs, and runs of one seed
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pool: bool,
     /// Take the newest of the runs with the same settings and seed
-    #[arg(long, default_value_t = false, conflicts_with = "pool")]
+    #[arg(long, default_value = "false", conflicts_with = "pool")]
     newest: bool,
     /// Draw performance profiles: the fraction of runs with a score above each threshold
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     profile: bool,
     #[command(flatten)]
     look: Look,
@@ -101,7 +101,7 @@ pub struct Look {
     #[arg(long)]
     columns: Option<usize>,
     /// Size of letters in pixels
-    #[arg(long, default_value_t = 14.0)]
+    #[arg(long, default_value = "14.0")]
     font_size: f64,
 }
 

@@ -45,16 +45,16 @@ pub struct Settings {
     #[arg(long, required = true)]
     search: Vec<Search>,
     /// Number of trials, with those that the study has already
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value = "50")]
     trials: usize,
     /// Trials with random values at the start
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value = "10")]
     startup_trials: usize,
     /// Runs of each trial, whose mean return is the trial's
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     num_seeds: u64,
     /// First seed of the runs; also the seed of the search
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     start_seed: u64,
     /// Rule that ends trials early
     #[arg(long, value_enum, default_value_t = Pruner::Median)]
@@ -63,10 +63,10 @@ pub struct Settings {
     #[arg(long)]
     out: Option<PathBuf>,
     /// Continue the study in that folder
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     resume: bool,
     /// Trials at the same time
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     workers: usize,
     /// Flags for every run, after `--`
     #[arg(last = true)]

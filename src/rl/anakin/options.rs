@@ -29,7 +29,7 @@ pub enum SeedAxis {
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct AgentOptions {
     /// The number of agents in one program, with consecutive seeds starting at --seed
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     pub num_seeds: usize,
     /// Values of a hyperparameter, one agent each: learning-rate=log:1e-4:1e-2:64; twice for a grid
     // An algorithm replaces the parser by one that knows its hyperparameters.
@@ -40,10 +40,10 @@ pub struct AgentOptions {
     #[arg(long, value_enum, default_value_t = SeedAxis::Auto)]
     pub seed_axis: SeedAxis,
     /// The number of devices; 0 uses the largest divisor of the agents that fits
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value = "0")]
     pub num_devices: usize,
     /// The number of updates in one call of the compiled program; 0 makes about 64 calls
-    #[arg(long, default_value_t = 0, alias = "updates-per-launch")]
+    #[arg(long, default_value = "0", alias = "updates-per-launch")]
     #[serde(alias = "updates_per_launch")]
     pub updates_per_call: u64,
 }

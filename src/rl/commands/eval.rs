@@ -17,13 +17,13 @@ pub struct EvalOptions {
     #[arg(long)]
     pub run: Option<PathBuf>,
     /// Number of episodes
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value = "10")]
     pub episodes: usize,
     /// Write a video of each episode into this folder
     #[arg(long)]
     pub capture_video: Option<PathBuf>,
     /// Import the Python modules that the settings of the model name
-    #[arg(long, default_value_t = false,
+    #[arg(long, default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub trust_remote_code: bool,
 }

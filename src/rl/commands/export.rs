@@ -63,10 +63,10 @@ pub struct ExportOptions {
     #[arg(long, value_enum, value_delimiter = ',')]
     pub format: Vec<ExportFormat>,
     /// Number of observations per call, for `jax` and `stablehlo`
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     pub batch_size: usize,
     /// Import the Python modules that the settings of the model name
-    #[arg(long, default_value_t = false,
+    #[arg(long, default_value = "false",
           num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub trust_remote_code: bool,
 }

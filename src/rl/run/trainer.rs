@@ -50,7 +50,7 @@ const INTERRUPTED: i32 = 255;
 /// struct Args {
 ///     #[arg(long, default_value = "CartPole-v1")]
 ///     env_id: String,
-///     #[arg(long, default_value_t = 100)]
+///     #[arg(long, default_value = "100")]
 ///     total_timesteps: u64,
 ///     #[command(flatten)]
 ///     #[serde(flatten)]

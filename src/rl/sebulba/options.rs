@@ -31,10 +31,10 @@ pub enum Protocol {
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct SebulbaOptions {
     /// Number of environments of each actor thread
-    #[arg(long, help_heading = HEADING, default_value_t = 60)]
+    #[arg(long, help_heading = HEADING, default_value = "60")]
     pub local_num_envs: usize,
     /// Number of threads of each actor device
-    #[arg(long, help_heading = HEADING, default_value_t = 2)]
+    #[arg(long, help_heading = HEADING, default_value = "2")]
     pub num_actor_threads: usize,
     /// Device ids that act
     #[arg(long, help_heading = HEADING, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "0")]
@@ -43,19 +43,19 @@ pub struct SebulbaOptions {
     #[arg(long, help_heading = HEADING, action = ArgAction::Set, num_args = 1.., value_delimiter = ',', default_value = "0")]
     pub learner_device_ids: Vec<usize>,
     /// Number of devices of a CPU; 0 for as many as are named
-    #[arg(long, help_heading = HEADING, default_value_t = 0)]
+    #[arg(long, help_heading = HEADING, default_value = "0")]
     pub num_devices: usize,
     /// Act while the learner learns, with parameters one update old
-    #[arg(long, help_heading = HEADING, default_value_t = true)]
+    #[arg(long, help_heading = HEADING, default_value = "true")]
     pub concurrency: bool,
     /// Take part in a run of several processes, started by `podracer mpiexec`
-    #[arg(long, help_heading = HEADING, default_value_t = false)]
+    #[arg(long, help_heading = HEADING, default_value = "false")]
     pub distributed: bool,
     /// Seconds to wait for the other processes to start
-    #[arg(long, help_heading = HEADING, default_value_t = 120)]
+    #[arg(long, help_heading = HEADING, default_value = "120")]
     pub join_timeout: u64,
     /// Give equal parameters, bit for bit, in all layouts of as many environments; slow
-    #[arg(long, help_heading = HEADING, default_value_t = false)]
+    #[arg(long, help_heading = HEADING, default_value = "false")]
     pub deterministic: bool,
     /// Network for images of 84 by 84
     #[arg(long, help_heading = HEADING, value_enum, default_value_t = ImageNetwork::Impala)]
@@ -70,10 +70,10 @@ pub struct SebulbaOptions {
     #[arg(long, help_heading = HEADING, value_enum, default_value_t = Protocol::Machado)]
     pub protocol: Protocol,
     /// Updates between two entries of the statistics in the event file
-    #[arg(long, help_heading = HEADING, default_value_t = 10)]
+    #[arg(long, help_heading = HEADING, default_value = "10")]
     pub log_frequency: u64,
     /// Show the activity of actors and learner on a terminal, above the progress bar
-    #[arg(long, help_heading = HEADING, default_value_t = true)]
+    #[arg(long, help_heading = HEADING, default_value = "true")]
     pub live_view: bool,
 }
 

@@ -424,15 +424,15 @@ mod tests {
 
     #[derive(Debug, Parser)]
     struct Args {
-        #[arg(long, default_value_t = true)]
+        #[arg(long, default_value = "true")]
         anneal_lr: bool,
-        #[arg(long, default_value_t = false)]
+        #[arg(long, default_value = "false")]
         save_model: bool,
         #[arg(long, default_value = "x")]
         exp_name: String,
-        #[arg(long, default_value_t = 0.1)]
+        #[arg(long, default_value = "0.1")]
         learning_rate: f64,
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value = "1")]
         num_envs: usize,
         #[arg(long)]
         target_kl: Option<f64>,
@@ -523,7 +523,7 @@ mod tests {
         struct Own {
             #[arg(long)]
             num_seeds: u64,
-            #[arg(long, default_value_t = false)]
+            #[arg(long, default_value = "false")]
             dry_run: bool,
             #[arg(last = true)]
             flags: Vec<String>,

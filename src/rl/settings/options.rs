@@ -75,7 +75,7 @@ pub struct RunOptions {
     #[arg(long, default_value = "")]
     pub exp_name: String,
     /// Seed of the experiment: the same seed gives the same run, bit for bit
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value = "1")]
     pub seed: u64,
     /// No effect: a run repeats bit for bit
     #[arg(long)]
@@ -84,7 +84,7 @@ pub struct RunOptions {
     #[arg(long)]
     pub cuda: Option<bool>,
     /// Track the run with Weights & Biases, by the Python package wandb
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub track: bool,
     /// Project in Weights & Biases
     #[arg(long, default_value = "cleanRL")]
@@ -96,13 +96,13 @@ pub struct RunOptions {
     #[arg(long)]
     pub wandb_group: Option<String>,
     /// Film episodes of training (0, 1, 8, 27, .. 1000, 2000, ..) and of the evaluation
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub capture_video: bool,
     /// Save the model into the run's folder, and evaluate it for --eval-episodes
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub save_model: bool,
     /// Upload the saved model to the Hugging Face Hub, by the package huggingface_hub
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub upload_model: bool,
     /// User or organization on the Hugging Face Hub
     #[arg(long, default_value = "")]
@@ -112,13 +112,13 @@ pub struct RunOptions {
     #[arg(long, value_enum, default_value_t = Mode::Jit)]
     pub mode: Mode,
     /// Print the result as one line of JSON, and no lines of progress
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub json: bool,
     /// Episodes of the evaluation of a saved model
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value = "10")]
     pub eval_episodes: usize,
     /// Stop at the first NaN, and report its operation and source line
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     pub check_nans: bool,
     /// Record a timeline into this file, for Perfetto or chrome://tracing
     #[arg(long)]
@@ -136,10 +136,10 @@ pub struct RunOptions {
     #[arg(long, default_value_t = ENV_TIMEOUT)]
     pub env_timeout: u64,
     /// Threads or processes that step environments; 0 measures and chooses
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value = "0")]
     pub num_threads: usize,
     /// Timesteps between checkpoints, from which --resume continues; 0 writes none
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value = "0")]
     pub checkpoint_frequency: u64,
     /// Stop or continue where events or checkpoints cannot be written
     #[arg(long, value_enum, default_value_t = OnWriteError::Stop)]
@@ -148,7 +148,7 @@ pub struct RunOptions {
     #[arg(long)]
     pub resume: Option<PathBuf>,
     /// Import the Python modules that the settings of the resumed run name
-    #[arg(long, default_value_t = false)]
+    #[arg(long, default_value = "false")]
     #[serde(skip)]
     pub trust_remote_code: bool,
     /// Specification of the environment, if it is read from a model: then no environment is made.

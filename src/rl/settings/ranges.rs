@@ -350,15 +350,15 @@ mod tests {
     #[derive(Debug, Parser, PartialEq)]
     struct Args {
         /// The number of parallel environments
-        #[arg(long, default_value_t = 4)]
+        #[arg(long, default_value = "4")]
         num_envs: usize,
-        #[arg(long, default_value_t = 0.5)]
+        #[arg(long, default_value = "0.5")]
         gamma: f64,
         #[arg(long, value_delimiter = ',', default_value = "0")]
         actor_device_ids: Vec<usize>,
         #[arg(long)]
         target_kl: Option<f64>,
-        #[arg(long, default_value_t = -1.0)]
+        #[arg(long, default_value = "-1.0")]
         v_min: f64,
     }
 

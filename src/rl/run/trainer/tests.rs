@@ -18,9 +18,9 @@ use crate::rl::summary::Summary;
 struct Args {
     #[arg(long, default_value = "Numbers-v0")]
     env_id: String,
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value = "500")]
     total_timesteps: u64,
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value = "0.5")]
     gamma: f64,
     #[command(flatten)]
     #[serde(flatten)]
