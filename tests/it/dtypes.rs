@@ -328,8 +328,8 @@ fn exact(found: &Literal, expected: &Literal) -> Result<(), String> {
     Err(format!("\n    found    {found:#}\n    expected {expected:#}"))
 }
 
-/// What differs between the interpreter and other ways to run one dtype's functions.
-fn faults_of(dtype: DType, modes: &[Mode]) -> Vec<String> {
+/// Returns the differences between the interpreter's results of a dtype's functions and those of `mode`.
+fn faults_of(dtype: DType, mode: Mode) -> Vec<String> {
     let inputs: Vec<Array> = given(dtype).into_iter().map(Array::from).collect();
     let mut faults = Vec::new();
     // A family that cannot be typed must not hide the others.
@@ -349,57 +349,53 @@ fn faults_of(dtype: DType, modes: &[Mode]) -> Vec<String> {
         run_program(&program, &inputs, mode)?.iter().map(Array::to_literal).collect()
     };
     let expected = run(Mode::Interpret).expect("the interpreter runs it");
-    for &mode in modes {
-        let found = match run(mode) {
-            Ok(found) => found,
-            Err(error) => {
-                faults.push(format!("{dtype}, {mode}: {error}"));
-                continue;
-            }
+    let found = match run(mode) {
+        Ok(found) => found,
+        Err(error) => {
+            faults.push(format!("{dtype}, {mode}: {error}"));
+            return faults;
+        }
+    };
+    let names =
+        families.iter().zip(&typed).flat_map(|((name, _), &n)| (0..n).map(move |i| (name, i)));
+    for (((name, i), found), expected) in names.zip(&found).zip(&expected) {
+        let of = found.ty().dtype;
+        let outcome = if found.ty() != expected.ty() || of.is_inexact() {
+            // Sums of four and a function's own error.
+            let tolerance = 8.0 * epsilon(of);
+            same(std::slice::from_ref(found), std::slice::from_ref(expected), tolerance)
+        } else {
+            exact(found, expected)
         };
-        let names =
-            families.iter().zip(&typed).flat_map(|((name, _), &n)| (0..n).map(move |i| (name, i)));
-        for (((name, i), found), expected) in names.zip(&found).zip(&expected) {
-            let of = found.ty().dtype;
-            let outcome = if found.ty() != expected.ty() || of.is_inexact() {
-                // Sums of four and a function's own error.
-                let tolerance = 8.0 * epsilon(of);
-                same(std::slice::from_ref(found), std::slice::from_ref(expected), tolerance)
-            } else {
-                exact(found, expected)
-            };
-            if let Err(difference) = outcome {
-                faults.push(format!("{dtype}, {mode}, {name} {i}: {difference}"));
-            }
+        if let Err(difference) = outcome {
+            faults.push(format!("{dtype}, {mode}, {name} {i}: {difference}"));
         }
     }
     faults
 }
 
-fn expect_none(faults: &[String]) {
+/// Compares the results of a mode with the interpreter's, for each dtype.
+fn agree(dtypes: impl IntoIterator<Item = DType>, mode: Mode) {
+    let faults: Vec<String> = dtypes.into_iter().flat_map(|dtype| faults_of(dtype, mode)).collect();
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
 #[test]
 fn every_dtype_is_compiled() {
-    let faults = |dtype| faults_of(dtype, &[Mode::Jit]);
-    expect_none(&DType::ALL.into_iter().flat_map(faults).collect::<Vec<_>>());
+    agree(DType::ALL, Mode::Jit);
 }
 
-/// One dtype of each kind, operation by operation. XLA compiles each operation anew for each dtype.
+/// XLA compiles each operation anew for each dtype, so this test has one dtype of each kind.
 #[test]
 fn a_dtype_of_each_kind_runs_eagerly() {
     use DType::{BF16, Bool, C64, F8E4M3FN, F32, I4, I32, U8};
-    let kinds = [Bool, I32, U8, I4, F32, BF16, F8E4M3FN, C64];
-    let faults = |dtype| faults_of(dtype, &[Mode::Eager]);
-    expect_none(&kinds.into_iter().flat_map(faults).collect::<Vec<_>>());
+    agree([Bool, I32, U8, I4, F32, BF16, F8E4M3FN, C64], Mode::Eager);
 }
 
 #[test]
 #[ignore = "minutes of compilation"]
 fn every_dtype_runs_eagerly() {
-    let faults = |dtype| faults_of(dtype, &[Mode::Eager]);
-    expect_none(&DType::ALL.into_iter().flat_map(faults).collect::<Vec<_>>());
+    agree(DType::ALL, Mode::Eager);
 }
 
 #[test]
