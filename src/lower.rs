@@ -7,6 +7,7 @@ pub mod conv;
 pub mod cost;
 pub mod custom_calls;
 pub mod dump;
+mod fusion;
 mod options;
 pub mod pjrt;
 mod platform;

@@ -32,8 +32,7 @@ use self::emitter::{Emitter, Slot, Values};
 use self::mlir::{List, Symbol, Ty, Value, signature};
 use super::cost::{benefits_from_threads, is_convolutional_step};
 use super::custom_calls::callbacks::callback_ids;
-use super::custom_calls::native_calls::Role;
-use super::custom_calls::onednn::{self as layers, Layers};
+use super::fusion::{Fusion, Layer, Role};
 pub use super::options::{ConvLibrary, LowerOptions};
 use super::pjrt::OptionValue;
 pub use super::platform::Platform;
@@ -173,25 +172,12 @@ impl<'a> Emitter<'a> {
             env[var.index()].clone().expect("variables are defined before their use")
         };
         let at = self.at;
-        let layers = Layers::of(program, self.options.conv_threads);
+        let fusion = Fusion::of(program, self.options.conv_threads, self.inline.as_ref());
         for equation in &program.equations {
             self.locate(equation.at);
-            let output = equation.outputs.first();
-            if let Some(role) = layers.role(output) {
-                self.layer(program, equation, role, &mut env);
+            if let Some(role) = fusion.role(equation) {
+                self.fused(program, equation, role, &mut env);
                 continue;
-            }
-            let native = self.native.as_ref().zip(output);
-            match native.map(|(native, &output)| native.role(output)) {
-                None | Some(Role::Other) => {}
-                Some(Role::Absorbed) => continue,
-                Some(Role::Layer(operands)) => {
-                    let values = operands.map(|var| self.value(&slot(&env, var)));
-                    let tys = operands.map(|var| program.ty(var));
-                    let output = self.dense(&values, &tys, program.ty(equation.outputs[0]));
-                    env[equation.outputs[0].index()] = Some(Slot::Value(output));
-                    continue;
-                }
             }
             let inputs: SmallVec<[Slot<'a>; 4]> =
                 equation.inputs.iter().map(|&var| slot(&env, var)).collect();
@@ -209,29 +195,33 @@ impl<'a> Emitter<'a> {
         program.outputs.iter().map(|&var| slot(&env, var)).collect()
     }
 
-    /// Writes an equation of a layer that oneDNN computes. The first one that needs the layer's
-    /// result writes the call.
-    fn layer(
+    /// Writes an equation of a layer. The first one that needs the layer's result writes the call.
+    fn fused(
         &mut self,
         program: &'a Program,
         equation: &'a Equation,
-        role: layers::Role<'a>,
+        role: Role<'a>,
         env: &mut [Option<Slot<'a>>],
     ) {
-        let (layers::Role::Result(layer) | layers::Role::Mask(layer)) = role else { return };
+        let (Role::Result(layer) | Role::Mask(layer)) = role else { return };
         let get = |env: &[Option<Slot<'a>>], var: Var| {
             env[var.index()].clone().expect("variables are defined before their use")
         };
-        if env[layer.result.index()].is_none() {
+        let result = layer.result();
+        if env[result.index()].is_none() {
             let operands = layer.operands();
             let values: Values = operands.iter().map(|&var| self.value(&get(env, var))).collect();
             let tys: SmallVec<[&TensorType; 3]> =
                 operands.iter().map(|&var| program.ty(var)).collect();
-            let value = self.conv_layer(&layer, &values, &tys, program.ty(layer.result));
-            env[layer.result.index()] = Some(Slot::Value(value));
+            let ty = program.ty(result);
+            let value = match layer {
+                Layer::Dense(_) => self.dense(&values, &tys, ty),
+                Layer::Conv(layer) => self.conv_layer(&layer, &values, &tys, ty),
+            };
+            env[result.index()] = Some(Slot::Value(value));
         }
-        if let layers::Role::Mask(_) = role {
-            let inputs = [get(env, layer.result), get(env, equation.inputs[1])];
+        if let Role::Mask(_) = role {
+            let inputs = [get(env, result), get(env, equation.inputs[1])];
             let mask = self.equation(program, equation, &inputs);
             env[equation.outputs[0].index()] = mask.into_iter().next();
         }
@@ -421,7 +411,7 @@ impl<'a> Emitter<'a> {
             Op::DynamicUpdateSlice => self.dynamic_update_slice(x, tys),
             Op::Gather(dims) => self.gather(dims, x, tys, result),
             Op::Scatter(dims) => self.scatter(dims, x, tys),
-            Op::Dot(_) if self.native.is_some() => self.dense(x, tys, result),
+            Op::Dot(_) if self.inline.is_some() => self.dense(x, tys, result),
             Op::Dot(dims) => self.dot(dims, x, tys, result),
             // The compiler refuses a window without elements. A sum of nothing is zero.
             Op::Conv(_) if tys.iter().any(|ty| ty.numel() == 0) => {

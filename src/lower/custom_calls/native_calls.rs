@@ -7,14 +7,10 @@
 //! small program layers are lowered to calls of [`Dense`] and random bits to calls of [`Bits`], and
 //! the program runs inline.
 
-use std::collections::{HashMap, HashSet};
-
 use super::{Kernel, KernelError};
-use crate::lower::cost::{inline_operations, operations};
 use crate::lower::custom_calls::call::Call;
 use crate::trace::eval::threefry2x32;
-use crate::trace::op::{BinaryOp, DotDims, Op};
-use crate::trace::program::{Program, Var};
+use crate::trace::op::DotDims;
 use crate::trace::types::{DType, TensorType};
 
 /// `x w + b` for `x: f32[m,k]`, `w: f32[k,n]`, and optionally `b: f32[n]`.
@@ -43,97 +39,11 @@ impl Kernel for Dense {
 }
 
 /// Returns true if a product is a matrix by a matrix as [`Dense`] takes them.
-pub(in crate::lower) fn is_layer(dims: &DotDims, tys: &[&TensorType]) -> bool {
+pub(in crate::lower) fn is_dense(dims: &DotDims, tys: &[&TensorType]) -> bool {
     tys.iter().all(|ty| ty.dtype == DType::F32 && ty.rank() == 2)
         && dims.lhs_batch.is_empty()
         && dims.lhs_contract[..] == [1]
         && dims.rhs_contract[..] == [0]
-}
-
-/// The most arithmetic in products for which running inline is worth one thread and simple code:
-/// about 10 microseconds.
-const MAX_INLINE_PRODUCTS: usize = 1 << 18;
-
-/// The runtime's limit for running inline, less a margin for the error of our estimate.
-const MAX_INLINE_OTHERS: usize = 800;
-
-/// The layers of a Program small enough to run inline.
-pub(in crate::lower) struct NativeCalls {
-    /// Product, weight and bias of each layer, by the sum that ends it.
-    layers: HashMap<Var, [Var; 3]>,
-    /// Products and spread biases that are used in those sums alone.
-    absorbed: HashSet<Var>,
-}
-
-/// Form in which an equation of a small Program is written.
-pub(in crate::lower) enum Role {
-    /// Not at all: it is part of a layer.
-    Absorbed,
-    /// As a layer of these variables: input, weight, bias.
-    Layer([Var; 3]),
-    /// As ever.
-    Other,
-}
-
-impl NativeCalls {
-    /// Decides for a Program: its products must be small layers, and all else so little that the
-    /// runtime runs it inline.
-    pub(in crate::lower) fn of(program: &Program) -> Option<NativeCalls> {
-        let mut products = 0;
-        let mut uses = vec![0; program.types.len()];
-        let mut made_by = vec![None; program.types.len()];
-        program.outputs.iter().for_each(|var| uses[var.index()] += 1);
-        for (i, equation) in program.equations.iter().enumerate() {
-            equation.inputs.iter().for_each(|var| uses[var.index()] += 1);
-            equation.outputs.iter().for_each(|var| made_by[var.index()] = Some(i));
-            if equation.op.subprograms().next().is_some() {
-                return None;
-            }
-            if let Op::Dot(dims) = &equation.op {
-                let tys: Vec<&TensorType> =
-                    equation.inputs.iter().map(|&var| program.ty(var)).collect();
-                if !is_layer(dims, &tys) {
-                    return None;
-                }
-                products += operations(program, equation);
-            }
-        }
-        if products == 0 || products > MAX_INLINE_PRODUCTS {
-            return None;
-        }
-        let mut calls = NativeCalls { layers: HashMap::new(), absorbed: HashSet::new() };
-        let mut sums = 0;
-        let maker = |var: Var| made_by[var.index()].map(|i: usize| &program.equations[i]);
-        for equation in &program.equations {
-            let (Op::Binary(BinaryOp::Add), &[product, spread]) =
-                (&equation.op, &equation.inputs[..])
-            else {
-                continue;
-            };
-            let (Some(dot), Some(bias)) = (maker(product), maker(spread)) else { continue };
-            let row = matches!(&bias.op, Op::Broadcast { axes, .. } if axes[..] == [1])
-                && program.ty(bias.inputs[0]).shape[..] == program.ty(product).shape[1..];
-            if matches!(dot.op, Op::Dot(_)) && row && uses[product.index()] == 1 {
-                calls
-                    .layers
-                    .insert(equation.outputs[0], [dot.inputs[0], dot.inputs[1], bias.inputs[0]]);
-                calls.absorbed.insert(product);
-                if uses[spread.index()] == 1 {
-                    calls.absorbed.insert(spread);
-                }
-                sums += program.ty(product).numel();
-            }
-        }
-        (inline_operations(program) <= MAX_INLINE_OTHERS + sums).then_some(calls)
-    }
-
-    pub(in crate::lower) fn role(&self, output: Var) -> Role {
-        match self.layers.get(&output) {
-            Some(layer) => Role::Layer(*layer),
-            None if self.absorbed.contains(&output) => Role::Absorbed,
-            None => Role::Other,
-        }
-    }
 }
 
 /// Threefry-2x32 over four tensors of u32 of one shape; two results.

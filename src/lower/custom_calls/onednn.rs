@@ -12,7 +12,6 @@
 //! compiler's own threads compute. So no second set of threads competes for the cores, and results
 //! have the same bits in every run.
 
-mod layers;
 mod library;
 mod matmul;
 mod plan;
@@ -26,7 +25,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use half::bf16;
 
-pub(in crate::lower) use self::layers::{Layer, Layers, Role};
 use self::library::Library;
 pub(crate) use self::matmul::Matmul;
 pub(in crate::lower) use self::matmul::product_by_onednn;

@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use super::emitter::{Emitter, Values};
 use super::mlir::{List, Ty, Types, Value, precision, row_major, signature};
 use crate::lower::custom_calls::Kernel;
-use crate::lower::custom_calls::onednn::{Convolution, Epilogue, Kind, Layer, Problem, by_onednn};
+use crate::lower::custom_calls::onednn::{Convolution, Epilogue, Kind, Problem, by_onednn};
+use crate::lower::fusion::ConvLayer;
 use crate::trace::op::{Axes, ConvDims};
 use crate::trace::types::{DType, TensorType};
 
@@ -81,7 +82,7 @@ impl Emitter<'_> {
     /// A convolution with what belongs to its layer, as one call.
     pub(super) fn conv_layer(
         &mut self,
-        layer: &Layer<'_>,
+        layer: &ConvLayer<'_>,
         x: &[Value],
         tys: &[&TensorType],
         result: &TensorType,

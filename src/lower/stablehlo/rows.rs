@@ -58,7 +58,7 @@ impl Emitter<'_> {
     /// inline, which have no time to win and would not run inline with a product.
     fn pay(&self, rows: Option<[usize; 2]>) -> Option<[usize; 2]> {
         let splits = self.options.platform.facts().splits_reductions;
-        rows.filter(|_| splits && self.native.is_none())
+        rows.filter(|_| splits && self.inline.is_none())
     }
 
     /// A reduction of rows, if it has that form and a faster form is known.

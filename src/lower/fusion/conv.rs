@@ -5,31 +5,15 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use super::{Algorithm, Epilogue, Kind, Problem, by_onednn};
+use super::{Graph, Layer, Role};
+use crate::lower::custom_calls::onednn::{Algorithm, Epilogue, Kind, Problem, by_onednn};
 use crate::trace::op::{BinaryOp, CompareOp, ConvDims, Op};
 use crate::trace::program::{Equation, Program, Var};
 use crate::trace::types::DType;
 
-/// Layers of a Program, by the variables that their equations define.
-pub(in crate::lower) struct Layers<'a> {
-    roles: HashMap<Var, Role<'a>>,
-}
-
-/// Role of an equation in a layer.
-#[derive(Clone, Copy)]
-pub(in crate::lower) enum Role<'a> {
-    /// Its result is used inside the layer alone.
-    Absorbed,
-    /// Its result is the layer's.
-    Result(Layer<'a>),
-    /// The comparison of the sum with zero, for the ReLU and its derivative. The result's, which
-    /// is positive in the same places, gives the same.
-    Mask(Layer<'a>),
-}
-
 /// A convolution, perhaps of bytes, and perhaps with a bias and a ReLU.
 #[derive(Clone, Copy)]
-pub(in crate::lower) struct Layer<'a> {
+pub struct ConvLayer<'a> {
     pub dims: &'a ConvDims,
     pub image: Var,
     /// The factor of the image's elements, if they are bytes.
@@ -41,67 +25,42 @@ pub(in crate::lower) struct Layer<'a> {
     pub epilogue: Epilogue,
 }
 
-impl Layer<'_> {
+impl ConvLayer<'_> {
     pub fn operands(&self) -> SmallVec<[Var; 3]> {
         [self.image, self.other].into_iter().chain(self.bias).collect()
     }
 }
 
-/// The equations of a Program around its variables.
-struct Graph<'a> {
+/// Finds the layers of convolutions that oneDNN computes with this number of threads.
+pub(super) fn add_roles<'a>(
     program: &'a Program,
-    maker: Vec<Option<&'a Equation>>,
-    users: Vec<Vec<&'a Equation>>,
-    is_output: Vec<bool>,
-}
-
-impl<'a> Layers<'a> {
-    /// Finds the layers of a Program without those of its sub-Programs.
-    pub fn of(program: &'a Program, threads: usize) -> Layers<'a> {
-        let mut roles = HashMap::new();
-        if threads == 0 || !program.equations.iter().any(|e| matches!(e.op, Op::Conv(_))) {
-            return Layers { roles };
-        }
-        let graph = Graph::of(program);
-        for equation in &program.equations {
-            let Op::Conv(dims) = &equation.op else { continue };
-            let ty = |i: usize| program.ty(equation.inputs[i]);
-            let Some(problem) = by_onednn(dims, ty(0), ty(1), threads) else { continue };
-            let layer = graph.layer(equation, dims, &problem);
-            if let Some((sum, bias)) = graph.sum_with_bias(equation, dims, &problem) {
-                graph.add_layer(equation, Layer { bias: Some(bias), ..layer }, sum, &mut roles);
-            } else if layer.byte_scale.is_some() {
-                roles.insert(layer.result, Role::Result(layer));
-            }
-        }
-        Layers { roles }
+    threads: usize,
+    roles: &mut HashMap<Var, Role<'a>>,
+) {
+    if !program.equations.iter().any(|equation| matches!(equation.op, Op::Conv(_))) {
+        return;
     }
-
-    /// The role of the equation that defines a variable, if it is part of a layer.
-    pub fn role(&self, output: Option<&Var>) -> Option<Role<'a>> {
-        self.roles.get(output?).copied()
+    let graph = Graph::of(program);
+    for equation in &program.equations {
+        let Op::Conv(dims) = &equation.op else { continue };
+        let ty = |i: usize| program.ty(equation.inputs[i]);
+        let Some(problem) = by_onednn(dims, ty(0), ty(1), threads) else { continue };
+        let layer = graph.layer(equation, dims, &problem);
+        if let Some((sum, bias)) = graph.sum_with_bias(equation, dims, &problem) {
+            graph.add_layer(equation, ConvLayer { bias: Some(bias), ..layer }, sum, roles);
+        } else if layer.byte_scale.is_some() {
+            roles.insert(layer.result, Role::Result(Layer::Conv(layer)));
+        }
     }
 }
 
 impl<'a> Graph<'a> {
-    fn of(program: &'a Program) -> Graph<'a> {
-        let count = program.types.len();
-        let (mut maker, mut users) = (vec![None; count], vec![Vec::new(); count]);
-        let mut is_output = vec![false; count];
-        for equation in &program.equations {
-            equation.outputs.iter().for_each(|var| maker[var.index()] = Some(equation));
-            equation.inputs.iter().for_each(|var| users[var.index()].push(equation));
-        }
-        program.outputs.iter().for_each(|var| is_output[var.index()] = true);
-        Graph { program, maker, users, is_output }
-    }
-
     /// A convolution alone, of bytes if its image is one of bytes.
-    fn layer(&self, conv: &'a Equation, dims: &'a ConvDims, problem: &Problem) -> Layer<'a> {
+    fn layer(&self, conv: &'a Equation, dims: &'a ConvDims, problem: &Problem) -> ConvLayer<'a> {
         let takes_bytes =
             problem.algorithm == Algorithm::Winograd && problem.kind != Kind::BackwardData;
         let bytes = takes_bytes.then(|| self.bytes(conv.inputs[0])).flatten();
-        Layer {
+        ConvLayer {
             dims,
             image: bytes.map_or(conv.inputs[0], |(image, _)| image),
             byte_scale: bytes.map(|(_, scale)| scale),
@@ -114,7 +73,7 @@ impl<'a> Graph<'a> {
 
     /// The bytes that an f32 tensor is made of, and the number that each is multiplied with.
     fn bytes(&self, var: Var) -> Option<(Var, f32)> {
-        let equation = self.maker[var.index()]?;
+        let equation = self.maker(var)?;
         let (converted, scale) = match (&equation.op, &equation.inputs[..]) {
             (Op::Binary(BinaryOp::Div), &[x, divisor]) => (x, 1.0 / self.splat(divisor)? as f32),
             (Op::Binary(BinaryOp::Mul), &[x, factor]) => match self.splat(factor) {
@@ -123,7 +82,7 @@ impl<'a> Graph<'a> {
             },
             _ => (var, 1.0),
         };
-        let conversion = self.maker[converted.index()]?;
+        let conversion = self.maker(converted)?;
         let bytes = conversion.inputs.first().copied()?;
         let is_conversion = matches!(conversion.op, Op::Convert { .. })
             && self.program.ty(bytes).dtype == DType::U8
@@ -140,12 +99,12 @@ impl<'a> Graph<'a> {
         problem: &Problem,
     ) -> Option<(&'a Equation, Var)> {
         let product = conv.outputs[0];
-        let &[sum] = &self.users[product.index()][..] else { return None };
-        if self.is_output[product.index()] || !matches!(sum.op, Op::Binary(BinaryOp::Add)) {
+        let sum = self.only_user(product)?;
+        if !matches!(sum.op, Op::Binary(BinaryOp::Add)) {
             return None;
         }
         let spread = sum.inputs.iter().copied().find(|&var| var != product)?;
-        let broadcast = self.maker[spread.index()]?;
+        let broadcast = self.maker(spread)?;
         let Op::Broadcast { axes, .. } = &broadcast.op else { return None };
         let bias = broadcast.inputs[0];
         let sizes = &self.program.ty(product).shape;
@@ -159,13 +118,13 @@ impl<'a> Graph<'a> {
     fn add_layer(
         &self,
         conv: &'a Equation,
-        layer: Layer<'a>,
+        layer: ConvLayer<'a>,
         sum: &'a Equation,
         roles: &mut HashMap<Var, Role<'a>>,
     ) {
         let sum = sum.outputs[0];
         roles.insert(conv.outputs[0], Role::Absorbed);
-        let layer = |result, epilogue| Layer { result, epilogue, ..layer };
+        let layer = |result, epilogue| Layer::Conv(ConvLayer { result, epilogue, ..layer });
         match self.relu(sum) {
             None => {
                 roles.insert(sum, Role::Result(layer(sum, Epilogue::Bias)));
@@ -204,7 +163,7 @@ impl<'a> Graph<'a> {
 
     /// The value of a constant whose elements are equal.
     fn splat(&self, var: Var) -> Option<f64> {
-        match self.maker[var.index()]? {
+        match self.maker(var)? {
             Equation { op: Op::Constant(literal), .. } => literal.splat_value(),
             Equation { op: Op::Broadcast { .. }, inputs, .. } => self.splat(inputs[0]),
             _ => None,
