@@ -219,6 +219,7 @@ fn jvp_unary(op: UnaryOp, x: Tensor, y: Tensor, t: Tensor) -> Option<Tensor> {
         // Flat, or not differentiable.
         UnaryOp::Sign | UnaryOp::Floor | UnaryOp::Ceil | UnaryOp::Round => return None,
         UnaryOp::IsFinite | UnaryOp::Not => return None,
+        UnaryOp::PopulationCount | UnaryOp::Clz => return None,
     })
 }
 

@@ -200,6 +200,8 @@ pub fn unary(op: UnaryOp) -> Row {
         UnaryOp::IsFinite => row("is_finite", Tensor::is_finite, "jnp.isfinite")
             .value(|x| x.is_finite() as u8 as f64),
         UnaryOp::Not => row("not", |x| !x, ""),
+        UnaryOp::PopulationCount => row("population_count", Tensor::population_count, ""),
+        UnaryOp::Clz => row("clz", Tensor::clz, ""),
         UnaryOp::Real => row("real", Tensor::real, ""),
         UnaryOp::Imag => row("imag", Tensor::imag, ""),
         UnaryOp::Conj => row("conj", Tensor::conj, ""),

@@ -290,6 +290,8 @@ impl Emitter<'_> {
                 return Err(self.unsupported(equation, ""));
             }
             UnaryOp::Cbrt
+            | UnaryOp::PopulationCount
+            | UnaryOp::Clz
             | UnaryOp::ErfInv
             | UnaryOp::Lgamma
             | UnaryOp::Digamma

@@ -141,6 +141,8 @@ impl Emitter<'_> {
                 return self.op(format_args!("stablehlo.is_finite {x} : ({from}) -> {to}"));
             }
             UnaryOp::Not => "stablehlo.not",
+            UnaryOp::PopulationCount => "stablehlo.popcnt",
+            UnaryOp::Clz => "stablehlo.count_leading_zeros",
             UnaryOp::Real => return self.part("real", x, ty),
             UnaryOp::Imag => return self.part("imag", x, ty),
             UnaryOp::Conj => return self.conjugate(x, ty),

@@ -161,6 +161,8 @@ macro_rules! integer {
                     UnaryOp::Abs => $abs,
                     UnaryOp::Sign => $sign,
                     UnaryOp::Not => |x| !x,
+                    UnaryOp::PopulationCount => |x| x.count_ones() as $int,
+                    UnaryOp::Clz => |x| x.leading_zeros() as $int,
                     _ => unsupported(op.name(), stringify!($int)),
                 }
             }

@@ -50,7 +50,13 @@ pub(super) fn unary(op: UnaryOp, dtype: DType) -> fn(f64) -> f64 {
         UnaryOp::ErfInv => |x| erf_inv_f32(x as f32) as f64,
         UnaryOp::BesselI0e => |x| bessel_ie(0, x),
         UnaryOp::BesselI1e => |x| bessel_ie(1, x),
-        UnaryOp::IsFinite | UnaryOp::Not | UnaryOp::Real | UnaryOp::Imag | UnaryOp::Conj => {
+        UnaryOp::IsFinite
+        | UnaryOp::Not
+        | UnaryOp::PopulationCount
+        | UnaryOp::Clz
+        | UnaryOp::Real
+        | UnaryOp::Imag
+        | UnaryOp::Conj => {
             panic!("{} is not a function from floats to floats", op.name())
         }
     }

@@ -2,9 +2,8 @@
 
 use std::panic::Location;
 
-use super::logic::unsigned_of;
 use crate::trace::literal::Literal;
-use crate::trace::ops::{axis_of, constant, ones_like, where_};
+use crate::trace::ops::{axis_of, constant, ones_like};
 use crate::trace::tensor::{Tensor, at_line, fail_op, function};
 use crate::trace::types::DType;
 
@@ -28,65 +27,14 @@ impl BitOrder {
     }
 }
 
-/// The bits of integers, as unsigned numbers of the same size.
-#[track_caller]
-fn bits_of(op: &str, x: Tensor) -> Tensor {
-    if !x.dtype().is_int() {
-        fail_op(op, format!("takes integers, and was given {}", x.ty()));
-    }
-    if x.dtype().is_unsigned() { x } else { x.bitcast(unsigned_of(x.dtype())) }
-}
-
-/// Number of ones of unsigned numbers, in their type.
-#[track_caller]
-fn count_ones(x: Tensor) -> Tensor {
-    let width = 8 * x.dtype().size() as u32;
-    let ones = u64::MAX >> (64 - width);
-    // Sums of neighboring bits, pairs and nibbles; then of bytes, at the top of a product.
-    let x = x - ((x >> 1) & (ones / 3));
-    let x = (x & (ones / 15 * 3)) + ((x >> 2) & (ones / 15 * 3));
-    let x = (x + (x >> 4)) & (ones / 255 * 15);
-    (x * (ones / 255)) >> (width - 8)
-}
-
 impl Tensor {
-    /// `lax.population_count`: number of bits that are set, in the type of the tensor.
-    #[track_caller]
-    pub fn population_count(self) -> Tensor {
-        let _scope = function("population_count");
-        let dtype = self.dtype();
-        at_line(Location::caller(), || count_ones(bits_of("population_count", self)).to(dtype))
-    }
-
     /// `jnp.bitwise_count`: number of bits that are set in the absolute value, as u8.
     #[track_caller]
     pub fn bitwise_count(self) -> Tensor {
         let _scope = function("bitwise_count");
         at_line(Location::caller(), || {
-            let bits = bits_of("bitwise_count", self);
-            let negative = self.lt(0);
-            let size = match self.dtype().is_unsigned() {
-                true => bits,
-                false => where_(negative, !bits + 1, bits),
-            };
-            count_ones(size).to(DType::U8)
-        })
-    }
-
-    /// `lax.clz`: number of zeros above the highest bit that is set, in the type of the tensor.
-    #[track_caller]
-    pub fn clz(self) -> Tensor {
-        let _scope = function("clz");
-        let dtype = self.dtype();
-        at_line(Location::caller(), || {
-            let mut filled = bits_of("clz", self);
-            let width = 8 * dtype.size();
-            let mut shift = 1;
-            while shift < width {
-                filled = filled | (filled >> shift);
-                shift *= 2;
-            }
-            count_ones(!filled).to(dtype)
+            let size = if self.dtype().is_unsigned() { self } else { self.abs() };
+            size.population_count().to(DType::U8)
         })
     }
 

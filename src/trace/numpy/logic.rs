@@ -54,7 +54,7 @@ pub fn logaddexp2(a: Tensor, b: Tensor) -> Tensor {
 }
 
 /// The unsigned type of the size of `dtype`.
-pub(crate) fn unsigned_of(dtype: DType) -> DType {
+fn unsigned_of(dtype: DType) -> DType {
     match dtype.size() {
         1 => DType::U8,
         2 => DType::U16,

@@ -159,6 +159,10 @@ macro_rules! unary_ops {
             IsFinite "is_finite": Floats [Predicate, Flat, Cheap];
             /// Logical on bool, bitwise on integers.
             Not "not": Bits [Flat, Cheap];
+            /// `lax.population_count`: the number of bits that are set.
+            PopulationCount "population_count" fn population_count: Integers [Flat];
+            /// `lax.clz`: the number of zeros above the highest bit that is set.
+            Clz "clz" fn clz: Integers [Flat];
             /// The real part.
             Real "real": Complex [Real, Cheap];
             /// The imaginary part.
