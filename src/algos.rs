@@ -41,6 +41,8 @@ pub mod dqn_atari;
 #[cfg(test)]
 mod flag_tests;
 pub mod iqn;
+#[cfg(test)]
+mod memory_tests;
 pub mod ppg;
 pub mod ppo;
 pub mod ppo_anakin;

@@ -13,13 +13,13 @@
 
 mod env;
 mod log;
-mod memory;
+pub(crate) mod memory;
 pub mod normalize;
 mod ops;
 mod options;
 mod packed_scan;
 mod program;
-mod saved_model;
+pub(crate) mod saved_model;
 mod train;
 
 pub use env::AnakinEnv;

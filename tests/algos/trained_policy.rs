@@ -244,3 +244,15 @@ fn policies_are_shared_by_threads() {
     fn check<T: Send + Sync>() {}
     check::<TrainedPolicy>();
 }
+
+#[test]
+fn a_model_of_another_program_names_that_program() {
+    let model = cartpole().join("ppo.safetensors");
+    let mut metadata = SavedMetadata::read(&model).unwrap();
+    metadata.algorithm = "count".into();
+    let played = registry::play(&model, &metadata, &mut Evaluation::new(1)).unwrap_err();
+    let exported = registry::policy(&model, &metadata).map(drop).unwrap_err();
+    for (error, command) in [(played, "eval"), (exported, "export")] {
+        assert!(error.to_string().contains(&format!("`PROGRAM {command} --run ")), "{error}");
+    }
+}

@@ -8,13 +8,13 @@ use crate::runtime::running_platform;
 use crate::{DType, TensorType};
 
 /// Sizes of the compiled program.
-pub(super) struct ProgramSizes {
+pub(crate) struct ProgramSizes {
     /// Types of the leaves of the state of all agents: parameters, optimizers, environments, buffers.
-    pub(super) state: Vec<TensorType>,
+    pub(crate) state: Vec<TensorType>,
     /// Number of updates in one call.
-    pub(super) updates_per_call: u64,
+    pub(crate) updates_per_call: u64,
     /// Number of devices that train agents.
-    pub(super) devices: usize,
+    pub(crate) devices: usize,
 }
 
 /// Checks that the agents fit into the free memory.
@@ -38,7 +38,11 @@ pub(super) fn ensure_memory<A: AnakinArgs>(
 
 /// Returns a lower bound of the bytes that the program needs: the states and the reports of all
 /// agents, and the rollouts of those that are trained at the same time.
-fn estimate<A: AnakinArgs>(args: &A, env: &AnakinEnv, sizes: &ProgramSizes) -> Result<u128> {
+pub(crate) fn estimate<A: AnakinArgs>(
+    args: &A,
+    env: &AnakinEnv,
+    sizes: &ProgramSizes,
+) -> Result<u128> {
     let options = args.agents();
     let agents = options.num_agents() as u128;
     let at_once = if options.are_batched() { agents } else { sizes.devices as u128 };
@@ -54,61 +58,4 @@ fn estimate<A: AnakinArgs>(args: &A, env: &AnakinEnv, sizes: &ProgramSizes) -> R
 fn step_bytes(env: &AnakinEnv) -> Result<usize> {
     let numbers = 3 * DType::F32.size() + DType::Bool.size();
     Ok(env.obs_type().bytes() + env.action_type().bytes() + numbers + env.start_bytes()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::algos::{dqn_anakin, ppo_anakin, ppo_anakin_gru};
-    use crate::rl::algorithm::Algorithm;
-    use crate::rl::anakin::saved_model::agent_types;
-    use crate::rl::environments::spaces::Sizes;
-    use crate::tree;
-
-    /// CartPole has observations and states of four f32.
-    const CARTPOLE_STEP: u128 = 16 + 4 + 13 + 32;
-
-    #[test]
-    fn rollouts_count_for_the_agents_that_are_trained_at_once() {
-        let bytes = |flags: &[&str], devices| {
-            let small = ["--num-envs=4", "--num-steps=128"];
-            let args = ppo_anakin::Args::from_flags(small.iter().chain(flags).copied()).unwrap();
-            let env = AnakinEnv::new(&args).unwrap();
-            let types = agent_types(&args, |key| ppo_anakin::init_runner(&env, key, &args));
-            let state = tree::leaves(&types.unwrap());
-            estimate(&args, &env, &ProgramSizes { state, updates_per_call: 3, devices }).unwrap()
-        };
-        // Parameters and two moments, the key, two counts, and the environments with statistics.
-        let params = (4 * 64 + 64) * 2 + (64 * 64 + 64) * 2 + (64 * 2 + 2) + (64 + 1);
-        let state = 4 * (3 * params + 2 + 2 + 4 * (4 + 4 + 2));
-        let report = 3 * 512 * 8;
-        let rollout = 512 * CARTPOLE_STEP;
-        assert_eq!(bytes(&[], 1), state + report + rollout);
-        assert_eq!(bytes(&["--num-seeds=8"], 2), 8 * (state + report) + 2 * rollout);
-        let vmap = ["--num-seeds=8", "--seed-axis=vmap"];
-        assert_eq!(bytes(&vmap, 2), 8 * (state + report + rollout));
-        let sweep = ["--num-seeds=2", "--sweep=gamma=0.8,0.9,0.99"];
-        assert_eq!(bytes(&sweep, 1), 6 * (state + report) + rollout);
-    }
-
-    #[test]
-    fn states_are_those_of_the_algorithm() {
-        let args = ppo_anakin_gru::Args::from_flags(["--num-seeds=2"]).unwrap();
-        let env = AnakinEnv::new(&args).unwrap();
-        let types = agent_types(&args, |key| ppo_anakin_gru::init_runner(&env, key, &args));
-        let bytes: usize = tree::leaves(&types.unwrap()).iter().map(TensorType::bytes).sum();
-        // The two matrices of a GRU of 128 units, with two moments.
-        assert!(bytes > 2 * 3 * 4 * (2 * 3 * 128 * 128), "{bytes}");
-
-        let args = dqn_anakin::Args::from_flags(["--num-seeds=2", "--buffer-size=1000"]).unwrap();
-        let env = AnakinEnv::new(&args).unwrap();
-        let sizes = Sizes::from_spec(dqn_anakin::Args::NAME, &env.spec, &dqn_anakin::Args::ENVS);
-        let sizes = sizes.unwrap();
-        let types = agent_types(&args, |key| dqn_anakin::init_runner(&env, &sizes, key, &args));
-        let bytes: usize = tree::leaves(&types.unwrap()).iter().map(TensorType::bytes).sum();
-        // Four networks, and two observations and three numbers a transition.
-        let params = 4 * 120 + 120 + 120 * 84 + 84 + 84 * 2 + 2;
-        let least = 2 * (4 * 4 * params + 1000 * (2 * 16 + 12));
-        assert!((least..least + 2000).contains(&bytes), "{bytes}, not {least}");
-    }
 }

@@ -28,7 +28,7 @@ where
 ///
 /// # Errors
 /// Returns errors of tracing.
-pub(super) fn agent_types<A: AnakinArgs, S: Tree<Tensor>>(
+pub(crate) fn agent_types<A: AnakinArgs, S: Tree<Tensor>>(
     args: &A,
     init: impl Fn(Key<Tensor>) -> S,
 ) -> Result<S::With<TensorType>> {

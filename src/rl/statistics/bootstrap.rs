@@ -109,8 +109,8 @@ pub fn percentile_interval(mut values: Vec<f64>, size: f64) -> Interval {
 
 #[cfg(test)]
 mod tests {
-    use super::super::aggregate_mean;
     use super::*;
+    use crate::rl::statistics::aggregate_mean;
 
     #[test]
     fn percentiles_are_interpolated() {

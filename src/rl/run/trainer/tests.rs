@@ -7,7 +7,6 @@ use clap::Parser;
 use serde::Serialize;
 
 use super::*;
-use crate::algos::registry;
 use crate::rl::algorithm;
 use crate::rl::checkpoint::Checkpoint;
 use crate::rl::logging::tensorboard::{Event, Value, read_events};
@@ -76,10 +75,6 @@ fn a_saved_model_is_evaluated_outside_of_the_training_time() {
     let text = eval(&summary.run_dir).unwrap();
     assert_eq!(text, "count on Numbers-v0, 2 episodes: 3.00 +- 1.00\n2.0 4.0\n");
     assert!(eval("nowhere").unwrap_err().to_string().contains("cannot read nowhere"));
-    // And `podracer eval` reports that it does not know the algorithm.
-    let metadata = SavedMetadata::read(&model).unwrap();
-    let error = registry::play(&model, &metadata, &mut Evaluation::new(1)).unwrap_err();
-    assert!(error.to_string().contains("`PROGRAM eval --run "), "{error}");
 }
 
 /// Trains until step `end`, at which the loop returns an error, as if the run were lost.
