@@ -2,11 +2,12 @@
 //!
 //! The modules, from the bottom up: the trait that an environment implements (`env`), with its
 //! specification, whose spaces are those of [`spaces`](crate::spaces), and its seeds; wrappers around one
-//! environment ([`wrappers`]); the pool (`pool`): batch memory, episodes and resets of one environment, checks
-//! of actions, processes and threads that step environments, episode statistics, failed steps, videos; and
+//! environment ([`wrappers`]); the pool (`pool`): columns of a step, batch memory, episodes and resets of
+//! one environment, checks of actions, processes and threads that step environments, episode statistics,
+//! failed steps, videos; and
 //! its interface for compiled code (`xla`). The families of environments are built on the pool (`atari`,
-//! `classic`, `gymnasium`, `jax`, `minatar`, `mujoco`, `own`, `toy_text`), each with its list of ids;
-//! `registry` finds all of them by id. [`traced`] has some environments as functions of tensors.
+//! `classic`, `gymnasium`, `jax`, `memory_tasks`, `minatar`, `mujoco`, `podracer`, `toy_text`), each with its
+//! list of ids; `registry` finds all of them by id. [`traced`] has some environments as functions of tensors.
 //!
 //! ```
 //! use podracer::envs::{EnvPool, PoolOptions, list_envs};
@@ -99,9 +100,10 @@ pub mod classic;
 mod env;
 mod gymnasium;
 mod jax;
+pub mod memory_tasks;
 pub mod minatar;
 pub mod mujoco;
-pub mod own;
+pub mod podracer;
 mod pool;
 mod registry;
 pub mod toy_text;

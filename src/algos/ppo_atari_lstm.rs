@@ -12,7 +12,7 @@ use clap::ValueEnum;
 
 use crate::Shape;
 use crate::distributions::MultiCategorical;
-use crate::envs::own::MiniGridOptions;
+use crate::envs::memory_tasks::MiniGridOptions;
 use crate::envs::{AtariOptions, EnvPool, ObsKind, Space};
 use crate::nn::{Dense, Encoder, LstmCell, init::orthogonal, reset_carry};
 use crate::random::permutation;

@@ -7,7 +7,7 @@ mod reconstruction;
 mod transformer;
 
 use crate::distributions::{Categorical, MultiCategorical};
-use crate::envs::own::MiniGridOptions;
+use crate::envs::memory_tasks::MiniGridOptions;
 use crate::envs::{AtariOptions, EnvPool, ObsKind, Space};
 use crate::nn::init::{orthogonal, torch_default};
 use crate::nn::{Dense, Encoder};

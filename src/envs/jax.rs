@@ -110,20 +110,46 @@ impl JaxEnv {
         (state, results[0])
     }
 
-    /// Takes one step: returns the leaves of the next state, the observation, and the reward,
-    /// `terminated` and `truncated`.
+    /// Takes one step.
     #[track_caller]
     pub(super) fn advance(
         &self,
         state: Vec<Tensor>,
         action: Tensor,
         key: Key<Tensor>,
-    ) -> (Vec<Tensor>, Tensor, [Tensor; 3]) {
+    ) -> StepResults<Tensor> {
         let action = action.reshape(self.0.spec.action.shape());
-        let mut results = self.0.step.call((key.into_data(), state, action));
-        let flags = results.split_off(results.len() - 3);
-        let state = results.split_off(1);
-        (state, results[0], [flags[0], flags[1], flags[2]])
+        StepResults::new(self.0.step.call((key.into_data(), state, action)))
+    }
+}
+
+/// Order of the results of a step.
+const STEP_RESULTS: &str = "observation, state.., reward, terminated, truncated";
+
+/// Element types of those after the state.
+const SCALARS: [DType; 3] = [DType::F32, DType::Bool, DType::Bool];
+
+/// Results of the Program of a step.
+pub(super) struct StepResults<T> {
+    pub(super) obs: T,
+    /// Leaves of the next state.
+    pub(super) state: Vec<T>,
+    pub(super) reward: T,
+    pub(super) terminated: T,
+    pub(super) truncated: T,
+}
+
+impl<T> StepResults<T> {
+    /// Takes the results in their order, of which there are as many as [`check`] has found.
+    fn new(results: Vec<T>) -> StepResults<T> {
+        let mut results = results.into_iter();
+        let obs = results.next().expect("an observation");
+        let mut state: Vec<T> = results.collect();
+        let scalars = state.split_off(state.len() - SCALARS.len());
+        let Ok([reward, terminated, truncated]) = <[T; 3]>::try_from(scalars) else {
+            unreachable!("three scalars were split off")
+        };
+        StepResults { obs, state, reward, terminated, truncated }
     }
 }
 
@@ -160,17 +186,12 @@ fn check(reset: &LoadedProgram, step: &LoadedProgram, spec: &EnvSpec) -> Result<
     let scalar = TensorType::scalar;
     let chain = |parts: [&[TensorType]; 3]| parts.concat();
     let obs = [type_of(&spec.observation)];
-    let flags = [scalar(DType::F32), scalar(DType::Bool), scalar(DType::Bool)];
+    let scalars = SCALARS.map(scalar);
     let expected = [
         (reset, "takes", vec![key.clone()], "key"),
         (reset, "returns", chain([&obs, &state, &[]]), "observation, state.."),
         (step, "takes", chain([&[key], &state, &[type_of(&spec.action)]]), "key, state.., action"),
-        (
-            step,
-            "returns",
-            chain([&obs, &state, &flags]),
-            "observation, state.., reward, terminated, truncated",
-        ),
+        (step, "returns", chain([&obs, &state, &scalars]), STEP_RESULTS),
     ];
     for (loaded, verb, expected, what) in expected {
         let program = loaded.program();

@@ -27,6 +27,7 @@ pub(in crate::envs) mod autoreset;
 pub(in crate::envs) mod backend;
 pub(in crate::envs) mod buffer;
 pub(in crate::envs) mod camera;
+pub(in crate::envs) mod columns;
 mod cores;
 pub(in crate::envs) mod failures;
 pub(in crate::envs) mod multi_agent;
@@ -769,8 +770,8 @@ fn start(id: &str, count: usize, options: &PoolOptions) -> Result<Workers> {
 }
 
 fn store(builder: &mut BatchBuilder, finished: &mut Finished, row: usize, slot: &Slot) {
-    builder.set(row, slot.index, &slot.outcome);
-    if let Some(episode) = slot.outcome.finished {
+    builder.set(row, &slot.row);
+    if let Some(episode) = slot.row.finished {
         finished.push(episode);
     }
 }

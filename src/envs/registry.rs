@@ -8,9 +8,10 @@ use super::classic;
 use super::env::Env;
 use super::gymnasium;
 use super::jax::{self, JaxEnv};
+use super::memory_tasks;
 use super::minatar;
 use super::mujoco;
-use super::own::{self, TWO_PLAYERS};
+use super::podracer::{self, TWO_PLAYERS};
 use super::pool::{EnvPool, PoolOptions};
 use super::toy_text;
 use crate::envs::env::entry::{Entry, nearest};
@@ -18,8 +19,15 @@ use crate::envs::env::spec::EnvSpec;
 use crate::error::{Error, Result};
 
 /// Entries of all families of environments. Each family lists its own.
-const FAMILIES: &[&[Entry]] =
-    &[atari::ENVS, classic::ENVS, minatar::ENVS, mujoco::ENVS, own::ENVS, toy_text::ENVS];
+const FAMILIES: &[&[Entry]] = &[
+    atari::ENVS,
+    classic::ENVS,
+    memory_tasks::ENVS,
+    minatar::ENVS,
+    mujoco::ENVS,
+    podracer::ENVS,
+    toy_text::ENVS,
+];
 
 /// Factory of a user's environment.
 type Make = Arc<dyn Fn() -> Result<Box<dyn Env>> + Send + Sync>;

@@ -18,7 +18,8 @@ use crate::array::Array;
 use crate::envs::env::spec::EnvSpec;
 use crate::envs::pool::actions::Actions;
 use crate::envs::pool::autoreset::Autoreset;
-use crate::envs::pool::buffer::Batch;
+use crate::envs::pool::buffer::{Batch, Field};
+use crate::envs::pool::columns::{TracedRows, step_columns};
 use crate::error::{Error, Loc, Result};
 use crate::spaces::Space;
 use crate::trace::callback::raw_callback;
@@ -26,7 +27,7 @@ use crate::trace::callback::{CallbackKind, HostFn, HostView, HostViewMut, VmapMe
 use crate::trace::literal::AlignedBytes;
 use crate::trace::ops::where_;
 use crate::trace::tensor::{at_line, fail_op};
-use crate::trace::{DType, Literal, Shape, Tensor, TensorType};
+use crate::trace::{DType, Element, Literal, Shape, Tensor, TensorType};
 use crate::tree::Tree;
 use traced::{TracedPool, TracedStates};
 
@@ -42,35 +43,54 @@ pub struct Handle<T> {
     traced: Option<TracedStates<T>>,
 }
 
-/// Outputs of the environments: all arrays of a [`Batch`] but `discount` as tensors, with `n` rows.
-#[derive(Debug, Clone, Copy, Tree)]
-pub struct EnvStep<T> {
-    /// [`Batch::obs`]: `[n, ...]`, of the observations' type.
-    pub obs: T,
-    /// [`Batch::reward`]: `f32[n]`.
-    pub reward: T,
-    /// [`Batch::terminated`]: `bool[n]`.
-    pub terminated: T,
-    /// [`Batch::truncated`]: `bool[n]`.
-    pub truncated: T,
-    /// [`Batch::first`]: `bool[n]`.
-    pub first: T,
-    /// [`Batch::life_lost`]: `bool[n]`.
-    pub life_lost: T,
-    /// [`Batch::env_id`]: `i32[n]`.
-    pub env_id: T,
-    /// [`Batch::elapsed_steps`]: `i32[n]`.
-    pub elapsed_steps: T,
-    /// [`Batch::finished`]: `bool[n]`.
-    pub finished: T,
-    /// [`Batch::episodic_return`]: `f32[n]`, 0 where no game finished.
-    pub episodic_return: T,
-    /// [`Batch::episodic_length`]: `i32[n]`, 0 where no game finished.
-    pub episodic_length: T,
-    /// [`Batch::final_obs`]: `[n, ...]`, zeros where no episode ended. Present only if requested
-    /// with [`XlaPool::with_final_obs`].
-    pub final_obs: Option<T>,
+/// Defines [`EnvStep`] with the columns that compiled code gets.
+macro_rules! env_step {
+    (
+        batch_and_compiled_code { $(
+            $(#[$doc:meta])*
+            $name:ident $field:ident: $type:ident = |$row:ident| $value:expr, |$rows:ident| $traced:expr;
+        )* }
+        batch_only { $($batch_only:tt)* }
+    ) => {
+        /// Outputs of the environments: all arrays of a [`Batch`] but `discount` as tensors, with `n`
+        /// rows.
+        #[derive(Debug, Clone, Copy, Tree)]
+        pub struct EnvStep<T> {
+            /// [`Batch::obs`]: `[n, ...]`, of the observations' type.
+            pub obs: T,
+            $(
+                #[doc = concat!("[`Batch::", stringify!($name), "`]: `", stringify!($type), "[n]`.")]
+                pub $name: T,
+            )*
+            /// [`Batch::final_obs`]: `[n, ...]`, zeros where no episode ended. Present only if
+            /// requested with [`XlaPool::with_final_obs`].
+            pub final_obs: Option<T>,
+        }
+
+        /// Columns of an [`EnvStep`], in its order, and their element types.
+        const COLUMNS: &[(Field, DType)] = &[$((Field::$field, <$type as Element>::DTYPE)),*];
+
+        impl<T> EnvStep<T> {
+            /// Takes the outputs in the order of the fields.
+            fn from_outputs(mut outputs: impl Iterator<Item = T>) -> EnvStep<T> {
+                let mut next = || outputs.next().expect("a call returns all columns");
+                EnvStep { obs: next(), $($name: next(),)* final_obs: outputs.next() }
+            }
+        }
+
+        impl EnvStep<Tensor> {
+            /// Returns the step of environments that are part of the compiled code.
+            fn from_traced(obs: Tensor, rows: &TracedRows, final_obs: Option<Tensor>) -> Self {
+                $(
+                    let $rows = rows;
+                    let $name = $traced;
+                )*
+                EnvStep { obs, $($name,)* final_obs }
+            }
+        }
+    };
 }
+step_columns!(env_step);
 
 impl EnvStep<Tensor> {
     /// Returns `bool[n]`: true where the episode terminated or was truncated.
@@ -532,29 +552,13 @@ impl XlaPool {
         let space = &self.shared.spec.observation;
         let obs = TensorType::new(space.dtype(), space.shape().with_axis(0, rows));
         let column = |dtype| TensorType::new(dtype, Shape::from([rows]));
-        let [float, flag, int] = [DType::F32, DType::Bool, DType::I32].map(column);
-        let mut types = vec![Self::ty(), obs.clone(), float.clone()];
-        types.extend(
-            [&flag, &flag, &flag, &flag, &int, &int, &flag, &float, &int].map(Clone::clone),
-        );
+        let mut types = vec![Self::ty(), obs.clone()];
+        types.extend(COLUMNS.iter().map(|&(_, dtype)| column(dtype)));
         types.extend(self.final_obs.then_some(obs));
         let operands: Vec<Tensor> = [handle.pool].iter().chain(operands).copied().collect();
-        let out = raw_callback(f.clone(), KIND, types, &operands);
-        let step = EnvStep {
-            obs: out[1],
-            reward: out[2],
-            terminated: out[3],
-            truncated: out[4],
-            first: out[5],
-            life_lost: out[6],
-            env_id: out[7],
-            elapsed_steps: out[8],
-            finished: out[9],
-            episodic_return: out[10],
-            episodic_length: out[11],
-            final_obs: out.get(12).copied(),
-        };
-        (Handle { pool: out[0], ..handle }, step)
+        let mut outputs = raw_callback(f.clone(), KIND, types, &operands).into_iter();
+        let pool = outputs.next().expect("the handle comes first");
+        (Handle { pool, ..handle }, EnvStep::from_outputs(outputs))
     }
 }
 
@@ -599,9 +603,11 @@ impl Shared {
         Ok(lock(pool))
     }
 
-    /// Copies a batch into the results of a call.
+    /// Copies a batch into the results of a call, which have the order of [`EnvStep`].
     fn write(&self, batch: &Batch, results: &mut [HostViewMut<'_>]) -> Result<()> {
-        let rows = results[1].ty.numel();
+        let (obs, results) = results.split_first_mut().expect("observations come first");
+        let (columns, final_obs) = results.split_at_mut(COLUMNS.len());
+        let rows = columns[0].ty.numel();
         if rows != batch.len() {
             return Err(Error::Env(format!(
                 "{}: the call is for {rows} environments, and a batch of the pool has {}; all \
@@ -610,19 +616,11 @@ impl Shared {
                 batch.len()
             )));
         }
-        let mut put = |i: usize, bytes: &[u8]| results[i].bytes.copy_from_slice(bytes);
-        put(0, batch.obs_bytes());
-        put(1, bytemuck::cast_slice(batch.reward()));
-        put(2, bytemuck::cast_slice(batch.terminated()));
-        put(3, bytemuck::cast_slice(batch.truncated()));
-        put(4, bytemuck::cast_slice(batch.first()));
-        put(5, bytemuck::cast_slice(batch.life_lost()));
-        put(6, bytemuck::cast_slice(batch.env_id()));
-        put(7, bytemuck::cast_slice(batch.elapsed_steps()));
-        put(8, bytemuck::cast_slice(batch.finished()));
-        put(9, bytemuck::cast_slice(batch.episodic_return()));
-        put(10, bytemuck::cast_slice(batch.episodic_length()));
-        if let Some(result) = results.get_mut(11) {
+        obs.bytes.copy_from_slice(batch.obs_bytes());
+        for (column, &(field, _)) in columns.iter_mut().zip(COLUMNS) {
+            column.bytes.copy_from_slice(batch.bytes_of(field));
+        }
+        if let [result] = final_obs {
             let row_bytes = result.bytes.len() / rows;
             for (row, into) in result.bytes.chunks_exact_mut(row_bytes).enumerate() {
                 match batch.final_obs::<u8>(row) {

@@ -141,6 +141,10 @@ fn every_array_of_a_batch_can_be_shared() {
         (Field::Discount, bytemuck::cast_slice(&[1f32, 0.0, 1.0])),
         (Field::EnvId, bytemuck::cast_slice(&[0, 1, 2])),
         (Field::ElapsedSteps, bytemuck::cast_slice(&[1, 1, 1])),
+        (Field::HasFinalObs, &[0, 1, 1]),
+        (Field::Finished, &[0, 0, 1]),
+        (Field::EpisodicReturn, bytemuck::cast_slice(&[0f32, 0.0, 5.0])),
+        (Field::EpisodicLength, bytemuck::cast_slice(&[0, 0, 1])),
     ] {
         is_send_and_sync(&share(field));
         assert_eq!(share(field).bytes(), bytes, "{field:?}");

@@ -413,3 +413,15 @@ impl Env for RemoteEnv {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worker_has_the_flags_of_this_file() {
+        let flags = [TERMINATED, TRUNCATED, WAS_RESET, OUT].map(|flag| flag.to_string()).join(", ");
+        let line = format!("\nTERMINATED, TRUNCATED, WAS_RESET, OUT = {flags}\n");
+        assert!(include_str!("worker.py").contains(&line), "{line}");
+    }
+}

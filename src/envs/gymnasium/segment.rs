@@ -90,27 +90,21 @@ impl Layout {
             bytes = (start + size).next_multiple_of(ALIGNMENT);
             start
         };
-        let obs = array(envs * obs_stride);
-        let final_obs = array(envs * obs_stride);
-        let rewards = array(envs * size_of::<f64>());
-        let flags = array(envs);
-        let actions = array(envs * action_bytes);
-        let seeds = array(envs * size_of::<i64>());
-        let current = array(processes * size_of::<i32>());
         Layout {
             envs,
             processes,
-            bytes,
             obs_bytes,
             obs_stride,
             action_bytes,
-            obs,
-            final_obs,
-            rewards,
-            flags,
-            actions,
-            seeds,
-            current,
+            obs: array(envs * obs_stride),
+            final_obs: array(envs * obs_stride),
+            rewards: array(envs * size_of::<f64>()),
+            flags: array(envs),
+            actions: array(envs * action_bytes),
+            seeds: array(envs * size_of::<i64>()),
+            current: array(processes * size_of::<i32>()),
+            // After all arrays.
+            bytes,
         }
     }
 }

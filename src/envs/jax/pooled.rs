@@ -3,7 +3,7 @@
 //! The evaluation of a model needs it, and algorithms whose environments are not inside the
 //! compiled program. Compiled code may call the pool, and must not launch other compiled code.
 
-use super::JaxEnv;
+use super::{JaxEnv, StepResults};
 use crate::envs::env::seeds::EnvRng;
 use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{Action, Env, ObsMut, StepOutcome};
@@ -75,13 +75,14 @@ impl Env for Pooled {
         let mut arguments = vec![key(rng)];
         arguments.append(&mut self.state);
         arguments.push(action);
-        let mut results = eval(self.env.0.step.program(), &arguments)?;
-        let flags = results.split_off(results.len() - 3);
-        self.state = results.split_off(1);
-        write(&results[0], obs);
-        let [reward, terminated, truncated] = [0, 1, 2].map(|i: usize| flags[i].to_f64_vec()[0]);
-        let outcome = StepOutcome::new(reward, terminated != 0.0);
-        Ok(StepOutcome { truncated: truncated != 0.0, ..outcome })
+        let results = eval(self.env.0.step.program(), &arguments)?;
+        let StepResults { obs: next, state, reward, terminated, truncated } =
+            StepResults::new(results);
+        self.state = state;
+        write(&next, obs);
+        let [reward, terminated, truncated] =
+            [reward, terminated, truncated].map(|scalar| scalar.to_f64_vec()[0]);
+        Ok(StepOutcome::new(reward, terminated != 0.0).with_truncated(truncated != 0.0))
     }
 
     fn save(&self) -> Result<Vec<u8>> {

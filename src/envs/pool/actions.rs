@@ -104,23 +104,6 @@ impl ActionRule {
             )));
         }
         match (self, actions) {
-            (ActionRule::Discrete { n }, Actions::I32(values)) => {
-                discrete(id, *n, values.iter().map(|&value| value.into()), envs)
-            }
-            (ActionRule::Discrete { n }, Actions::I64(values)) => {
-                discrete(id, *n, values.iter().copied(), envs)
-            }
-            (ActionRule::MultiDiscrete { nvec }, Actions::I32(values)) => {
-                let rows = values.chunks_exact(width).zip(envs);
-                rows.into_iter().try_for_each(|(row, env)| {
-                    multi_discrete(id, nvec, row.iter().map(|&value| value.into()), env)
-                })
-            }
-            (ActionRule::MultiDiscrete { nvec }, Actions::I64(values)) => {
-                let rows = values.chunks_exact(width).zip(envs);
-                rows.into_iter()
-                    .try_for_each(|(row, env)| multi_discrete(id, nvec, row.iter().copied(), env))
-            }
             (ActionRule::Box { low, high, slack }, Actions::F32(values)) => {
                 for (k, env) in envs.enumerate() {
                     for (i, &value) in values[k * width..][..width].iter().enumerate() {
@@ -139,25 +122,37 @@ impl ActionRule {
                 }
                 Ok(())
             }
-            _ => Err(Error::Env(format!("{id}: actions are {}, expected {what}", actions.kind()))),
+            (ActionRule::Box { .. }, _) | (_, Actions::F32(_)) => {
+                Err(Error::Env(format!("{id}: actions are {}, expected {what}", actions.kind())))
+            }
+            (_, Actions::I32(values)) => self.check_choices(id, values, envs),
+            (_, Actions::I64(values)) => self.check_choices(id, values, envs),
+        }
+    }
+
+    /// Returns an error unless `values` are choices of the environments `envs`, as many as they need.
+    fn check_choices<T: Copy + Into<i64>>(
+        &self,
+        id: &str,
+        values: &[T],
+        envs: impl Iterator<Item = usize>,
+    ) -> Result<()> {
+        match self {
+            ActionRule::Discrete { n } => {
+                discrete(id, *n, values.iter().map(|&value| value.into()), envs)
+            }
+            ActionRule::MultiDiscrete { nvec } => {
+                values.chunks_exact(nvec.len()).zip(envs).try_for_each(|(row, env)| {
+                    multi_discrete(id, nvec, row.iter().map(|&value| value.into()), env)
+                })
+            }
+            ActionRule::Box { .. } => unreachable!("boxes have no choices"),
         }
     }
 
     /// Copies the `k`-th of the checked `actions` to `slot`.
     pub(super) fn give(&self, actions: Actions<'_>, k: usize, slot: &mut Slot) {
         match (self, actions) {
-            (ActionRule::MultiDiscrete { nvec }, Actions::I32(values)) => {
-                slot.choices.clear();
-                let row = &values[k * nvec.len()..][..nvec.len()];
-                slot.choices.extend(row.iter().map(|&value| value as usize));
-            }
-            (ActionRule::MultiDiscrete { nvec }, Actions::I64(values)) => {
-                slot.choices.clear();
-                let row = &values[k * nvec.len()..][..nvec.len()];
-                slot.choices.extend(row.iter().map(|&value| value as usize));
-            }
-            (_, Actions::I32(values)) => slot.choice = values[k] as usize,
-            (_, Actions::I64(values)) => slot.choice = values[k] as usize,
             (ActionRule::Box { low, high, .. }, Actions::F32(values)) => {
                 let values = &values[k * low.len()..][..low.len()];
                 let bounds = low.iter().zip(high);
@@ -166,10 +161,21 @@ impl ActionRule {
                 slot.values.clear();
                 slot.values.extend(clipped);
             }
-            (ActionRule::Discrete { .. } | ActionRule::MultiDiscrete { .. }, Actions::F32(_)) => {
-                unreachable!("checked")
-            }
+            (_, Actions::F32(_)) => unreachable!("checked"),
+            (_, Actions::I32(values)) => self.give_choices(values, k, slot),
+            (_, Actions::I64(values)) => self.give_choices(values, k, slot),
         }
+    }
+
+    /// Copies the `k`-th choice, or row of choices, to `slot`.
+    fn give_choices<T: Copy + Into<i64>>(&self, values: &[T], k: usize, slot: &mut Slot) {
+        let ActionRule::MultiDiscrete { nvec } = self else {
+            slot.choice = values[k].into() as usize;
+            return;
+        };
+        let row = &values[k * nvec.len()..][..nvec.len()];
+        slot.choices.clear();
+        slot.choices.extend(row.iter().map(|&value| value.into() as usize));
     }
 }
 

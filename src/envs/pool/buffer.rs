@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::envs::pool::slot::Row;
+use crate::envs::pool::columns::{Row, step_columns};
 use crate::error::{Error, Result};
 use crate::spaces::Space;
+use crate::trace::literal::Element;
 use crate::trace::types::{DType, Shape};
 
 /// Alignment of every array of a batch, in bytes: a cache line, and the alignment that XLA's CPU
@@ -90,24 +91,106 @@ impl RowWriter {
 /// Aligned array of `T`, one element per row.
 struct Column<T> {
     lines: Vec<Line>,
-    rows: usize,
+    bytes: usize,
     element: PhantomData<T>,
 }
 
-impl<T: Pod> Column<T> {
+impl<T: Element> Column<T> {
+    /// Makes a column of zeros, which are valid elements of all types.
     fn new(rows: usize) -> Column<T> {
-        let lines = (rows * size_of::<T>()).div_ceil(ALIGNMENT);
-        Column { lines: vec![Line::zeroed(); lines], rows, element: PhantomData }
+        let bytes = rows * size_of::<T>();
+        let lines = vec![Line::zeroed(); bytes.div_ceil(ALIGNMENT)];
+        Column { lines, bytes, element: PhantomData }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.lines)[..self.bytes]
     }
 
     fn get(&self) -> &[T] {
-        &bytemuck::cast_slice(&self.lines)[..self.rows]
+        T::cast_slice(self.bytes()).expect("`set` wrote elements")
     }
 
     fn set(&mut self, row: usize, value: T) {
-        bytemuck::cast_slice_mut(&mut self.lines)[..self.rows][row] = value;
+        let bytes = &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.bytes];
+        bytes[row * size_of::<T>()..][..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
     }
 }
+
+/// Defines the memory of the columns, and their names and methods in a [`Batch`].
+macro_rules! batch_columns {
+    (
+        batch_and_compiled_code { $(
+            $(#[$doc:meta])*
+            $name:ident $field:ident: $type:ident = |$row:ident| $value:expr, |$rows:ident| $traced:expr;
+        )* }
+        batch_only { $(
+            $(#[$doc_of_batch:meta])*
+            $batch_name:ident $batch_field:ident: $batch_type:ident =
+                |$batch_row:ident| $batch_value:expr;
+        )* }
+    ) => {
+        batch_columns! {
+            $($(#[$doc])* $name $field: $type = |$row| $value;)*
+            $(
+                $(#[$doc_of_batch])*
+                $batch_name $batch_field: $batch_type = |$batch_row| $batch_value;
+            )*
+        }
+    };
+    ($(
+        $(#[$doc:meta])*
+        $name:ident $field:ident: $type:ident = |$row:ident| $value:expr;
+    )*) => {
+        /// The columns of one batch.
+        struct Columns {
+            $($name: Column<$type>,)*
+        }
+
+        impl Columns {
+            fn new(rows: usize) -> Columns {
+                Columns { $($name: Column::new(rows),)* }
+            }
+
+            /// Stores one row.
+            fn set(&mut self, index: usize, row: &Row) {
+                $(
+                    let $row = row;
+                    self.$name.set(index, $value);
+                )*
+            }
+
+            /// Returns the bytes of a column; `None` for observations, which are not in one.
+            fn bytes(&self, field: Field) -> Option<&[u8]> {
+                match field {
+                    Field::Obs => None,
+                    $(Field::$field => Some(self.$name.bytes()),)*
+                }
+            }
+        }
+
+        impl Batch {
+            $(
+                $(#[$doc])*
+                pub fn $name(&self) -> &[$type] {
+                    self.0.columns.$name.get()
+                }
+            )*
+        }
+
+        /// One of the arrays of a [`Batch`].
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Field {
+            /// [`Batch::obs`], of the observations' type.
+            Obs,
+            $(
+                #[doc = concat!("[`Batch::", stringify!($name), "`], `", stringify!($type), "`.")]
+                $field,
+            )*
+        }
+    };
+}
+step_columns!(batch_columns);
 
 /// All arrays of one batch.
 struct Arrays {
@@ -118,18 +201,7 @@ struct Arrays {
     final_bytes: usize,
     obs: Arc<Rows>,
     final_obs: Arc<Rows>,
-    reward: Column<f32>,
-    terminated: Column<u8>,
-    truncated: Column<u8>,
-    first: Column<u8>,
-    life_lost: Column<u8>,
-    discount: Column<f32>,
-    has_final_obs: Column<u8>,
-    env_id: Column<i32>,
-    elapsed_steps: Column<i32>,
-    finished: Column<u8>,
-    episodic_return: Column<f32>,
-    episodic_length: Column<i32>,
+    columns: Columns,
 }
 
 /// Batch whose rows are being written.
@@ -152,18 +224,7 @@ impl BatchBuilder {
             final_bytes,
             obs: Arc::new(Rows::new(rows * obs_bytes)),
             final_obs: Arc::new(Rows::new(rows * final_bytes)),
-            reward: Column::new(rows),
-            terminated: Column::new(rows),
-            truncated: Column::new(rows),
-            first: Column::new(rows),
-            life_lost: Column::new(rows),
-            discount: Column::new(rows),
-            has_final_obs: Column::new(rows),
-            env_id: Column::new(rows),
-            elapsed_steps: Column::new(rows),
-            finished: Column::new(rows),
-            episodic_return: Column::new(rows),
-            episodic_length: Column::new(rows),
+            columns: Columns::new(rows),
         };
         BatchBuilder { arrays, handed_out: vec![false; rows] }
     }
@@ -201,23 +262,9 @@ impl BatchBuilder {
         self.arrays.obs_bytes
     }
 
-    /// Stores the outputs of a step, except the observation, which the step has written itself.
-    pub(super) fn set(&mut self, row: usize, env: usize, outcome: &Row) {
-        let arrays = &mut self.arrays;
-        arrays.reward.set(row, outcome.reward);
-        arrays.terminated.set(row, outcome.terminated.into());
-        arrays.truncated.set(row, outcome.truncated.into());
-        arrays.first.set(row, outcome.first.into());
-        arrays.life_lost.set(row, outcome.life_lost.into());
-        arrays.discount.set(row, if outcome.zero_discount { 0.0 } else { 1.0 });
-        arrays.has_final_obs.set(row, outcome.has_final_obs.into());
-        arrays.env_id.set(row, env as i32);
-        arrays.elapsed_steps.set(row, outcome.elapsed as i32);
-        let (sum, length) =
-            outcome.finished.map_or((0.0, 0), |game| (game.episodic_return as f32, game.length));
-        arrays.finished.set(row, outcome.finished.is_some().into());
-        arrays.episodic_return.set(row, sum);
-        arrays.episodic_length.set(row, length as i32);
+    /// Stores the results of a step, except the observation, which the step has written itself.
+    pub(super) fn set(&mut self, index: usize, row: &Row) {
+        self.arrays.columns.set(index, row);
     }
 
     /// Returns the finished batch.
@@ -246,10 +293,6 @@ impl std::fmt::Debug for Batch {
             .field("truncated", &self.truncated())
             .finish_non_exhaustive()
     }
-}
-
-fn bools(column: &Column<u8>) -> &[bool] {
-    bytemuck::checked::cast_slice(column.get())
 }
 
 impl Batch {
@@ -299,6 +342,11 @@ impl Batch {
         unsafe { self.0.obs.bytes() }
     }
 
+    /// Returns one array as bytes, aligned to [`ALIGNMENT`].
+    pub(in crate::envs) fn bytes_of(&self, field: Field) -> &[u8] {
+        self.0.columns.bytes(field).unwrap_or_else(|| self.obs_bytes())
+    }
+
     /// Returns the last observation of the episode that ended in `row`, in a pool that resets in
     /// the same step; `None` if no episode ended there.
     ///
@@ -312,73 +360,6 @@ impl Batch {
         let bytes = unsafe { self.0.final_obs.bytes() };
         let size = self.0.final_bytes;
         Some(bytemuck::cast_slice(&bytes[row * size..][..size]))
-    }
-
-    /// Returns one flag per row: true if the row has a [`final_obs`](Batch::final_obs).
-    pub fn has_final_obs(&self) -> &[bool] {
-        bools(&self.0.has_final_obs)
-    }
-
-    /// Returns the rewards.
-    pub fn reward(&self) -> &[f32] {
-        self.0.reward.get()
-    }
-
-    /// Returns one flag per row: true if the episode ended by the rules of the task.
-    pub fn terminated(&self) -> &[bool] {
-        bools(&self.0.terminated)
-    }
-
-    /// Returns one flag per row: true if the episode was cut, by the time limit or by the
-    /// environment. Both this flag and `terminated` may be true, as in gymnasium.
-    pub fn truncated(&self) -> &[bool] {
-        bools(&self.0.truncated)
-    }
-
-    /// Returns one flag per row: true if the observation is the first of an episode.
-    pub fn first(&self) -> &[bool] {
-        bools(&self.0.first)
-    }
-
-    /// Returns one flag per row: true if a life was lost in this step.
-    pub fn life_lost(&self) -> &[bool] {
-        bools(&self.0.life_lost)
-    }
-
-    /// Returns the factor of the value of the next state, apart from the agent's own discount: 0
-    /// where the episode terminated or the environment asks for a zero discount, else 1, also where
-    /// it was truncated.
-    pub fn discount(&self) -> &[f32] {
-        self.0.discount.get()
-    }
-
-    /// Returns the index of each row's environment.
-    pub fn env_id(&self) -> &[i32] {
-        self.0.env_id.get()
-    }
-
-    /// Returns the number of steps taken in the game that the row's reward belongs to: the whole
-    /// length where the game ended, 0 after a reset. A lost life that ends an episode does not end
-    /// the game.
-    pub fn elapsed_steps(&self) -> &[i32] {
-        self.0.elapsed_steps.get()
-    }
-
-    /// Returns one flag per row: true if a full game finished in this step, by game over or
-    /// truncation. If episodes are lives, not all rows that are `terminated` have this flag.
-    pub fn finished(&self) -> &[bool] {
-        bools(&self.0.finished)
-    }
-
-    /// Returns the sum of the rewards of the game that finished, before any clipping; 0 where none
-    /// did.
-    pub fn episodic_return(&self) -> &[f32] {
-        self.0.episodic_return.get()
-    }
-
-    /// Returns the number of steps of the game that finished; 0 where none did.
-    pub fn episodic_length(&self) -> &[i32] {
-        self.0.episodic_length.get()
     }
 
     /// Shares the memory of one array with a runtime that reads it in place.
@@ -398,29 +379,6 @@ impl Batch {
     }
 }
 
-/// One of the arrays of a [`Batch`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Field {
-    /// [`Batch::obs`], of the observations' type.
-    Obs,
-    /// [`Batch::reward`], `f32`.
-    Reward,
-    /// [`Batch::terminated`], `bool`.
-    Terminated,
-    /// [`Batch::truncated`], `bool`.
-    Truncated,
-    /// [`Batch::first`], `bool`.
-    First,
-    /// [`Batch::life_lost`], `bool`.
-    LifeLost,
-    /// [`Batch::discount`], `f32`.
-    Discount,
-    /// [`Batch::env_id`], `i32`.
-    EnvId,
-    /// [`Batch::elapsed_steps`], `i32`.
-    ElapsedSteps,
-}
-
 /// Array of a batch and its owner, which suffice to lend it to a device runtime.
 ///
 /// The bytes are aligned to [`ALIGNMENT`] and do not change while this or [`owner`] lives.
@@ -435,18 +393,7 @@ pub struct SharedBytes {
 impl SharedBytes {
     /// Returns the bytes; the first is aligned to [`ALIGNMENT`].
     pub fn bytes(&self) -> &[u8] {
-        let batch = &self.batch;
-        match self.field {
-            Field::Obs => batch.obs_bytes(),
-            Field::Reward => bytemuck::cast_slice(batch.reward()),
-            Field::Terminated => batch.0.terminated.get(),
-            Field::Truncated => batch.0.truncated.get(),
-            Field::First => batch.0.first.get(),
-            Field::LifeLost => batch.0.life_lost.get(),
-            Field::Discount => bytemuck::cast_slice(batch.discount()),
-            Field::EnvId => bytemuck::cast_slice(batch.env_id()),
-            Field::ElapsedSteps => bytemuck::cast_slice(batch.elapsed_steps()),
-        }
+        self.batch.bytes_of(self.field)
     }
 
     /// Returns the owner that keeps the memory alive and unchanged; a runtime that has the address

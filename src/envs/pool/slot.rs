@@ -11,26 +11,13 @@ use crate::envs::env::{Action, Env, Frame, ObsMut, StepOutcome};
 use crate::envs::pool::autoreset::Autoreset;
 use crate::envs::pool::backend::{Backend, Call};
 use crate::envs::pool::camera::Camera;
+use crate::envs::pool::columns::Row;
 use crate::envs::pool::failures::{Failure, OnError};
-use crate::envs::pool::stats::{Episode, Running};
+use crate::envs::pool::stats::Running;
 use crate::envs::pool::watchdog::Calls;
 use crate::error::{Error, Result};
 use crate::trace::host::panic_text;
 use crate::trace::types::DType;
-
-/// Outputs of one step except the observation.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Row {
-    pub(super) reward: f32,
-    pub(super) terminated: bool,
-    pub(super) truncated: bool,
-    pub(super) first: bool,
-    pub(super) life_lost: bool,
-    pub(super) zero_discount: bool,
-    pub(super) has_final_obs: bool,
-    pub(super) elapsed: u32,
-    pub(super) finished: Option<Episode>,
-}
 
 /// Task to run on an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +42,8 @@ pub(super) struct Slot {
     pub(super) index: usize,
     pub(super) rng: EnvRng,
     pub(super) phase: Phase,
-    pub(super) outcome: Row,
+    /// Results of the last step.
+    pub(super) row: Row,
     pub(super) choice: usize,
     /// Choices of the next multi-discrete action.
     pub(super) choices: Vec<usize>,
@@ -120,7 +108,7 @@ impl Slot {
             index,
             rng,
             phase: Phase::New,
-            outcome: Row::default(),
+            row: Row::new(index),
             choice: 0,
             choices: Vec::new(),
             values: Vec::new(),
@@ -135,10 +123,10 @@ impl Slot {
         }
     }
 
-    /// Runs `task`: fills `obs` and `self.outcome`, and, if an episode ended and the next one starts
+    /// Runs `task`: fills `obs` and `self.row`, and, if an episode ended and the next one starts
     /// in the same step, `final_obs`.
     pub(super) fn run(&mut self, task: Task, obs: &mut [u8], final_obs: &mut [u8]) -> Result<()> {
-        self.outcome = Row::default();
+        self.row = Row::new(self.index);
         self.calls.advance();
         let done = self.advance(task, obs, final_obs);
         self.calls.advance();
@@ -194,26 +182,16 @@ impl Slot {
         if self.filming.is_some() {
             self.film_step();
         }
-        self.outcome = Row {
-            reward: outcome.reward as f32,
-            terminated: outcome.terminated,
-            truncated,
-            life_lost: outcome.life_lost,
-            zero_discount: outcome.terminated || outcome.zero_discount,
-            elapsed: self.elapsed,
-            finished: self.running.step(
-                self.index,
-                outcome.game_reward,
-                self.game_over,
-                self.env.episode_length(),
-            ),
-            ..Row::default()
-        };
+        self.row.outcome = outcome.with_truncated(truncated);
+        self.row.elapsed = self.elapsed;
+        let length = self.env.episode_length();
+        self.row.finished =
+            self.running.step(self.index, outcome.game_reward, self.game_over, length);
         if outcome.terminated || truncated {
             self.phase = Phase::Over;
             if self.autoreset == Autoreset::SameStep {
                 final_obs.copy_from_slice(obs);
-                self.outcome.has_final_obs = true;
+                self.row.has_final_obs = true;
                 self.begin(obs)?;
             }
         }
@@ -258,11 +236,11 @@ impl Slot {
             }
         } else {
             self.env.next_episode(&mut self.rng, ObsMut(obs))?;
-            self.outcome.elapsed = self.elapsed;
+            self.row.elapsed = self.elapsed;
         }
         self.ensure_finite(obs)?;
         self.phase = Phase::InEpisode;
-        self.outcome.first = true;
+        self.row.first = true;
         Ok(())
     }
 

@@ -1,9 +1,9 @@
-//! `CartPolePositions-v0`; see [`crate::envs::own`] for a description.
+//! `CartPolePositions-v0`; see [`crate::envs::podracer`] for a description.
 
 use super::{TracedEnv, TracedStep, observation};
 use crate::envs::env::Env;
 use crate::envs::env::spec::EnvSpec;
-use crate::envs::own::CartPolePositions as Pooled;
+use crate::envs::podracer::CartPolePositions as Pooled;
 use crate::envs::traced::cartpole::{CartPole, CartPoleState};
 use crate::random::Key;
 use crate::trace::{DType, Tensor};

@@ -2,6 +2,7 @@
 
 use super::{TracedEnv, TracedStep};
 use crate::envs::env::spec::EnvSpec;
+use crate::envs::jax::StepResults;
 use crate::random::Key;
 use crate::trace::Tensor;
 
@@ -26,7 +27,8 @@ impl TracedEnv for JaxEnv {
         action: Tensor,
         key: Key<Tensor>,
     ) -> TracedStep<Tensor, Vec<Tensor>> {
-        let (state, obs, [reward, terminated, truncated]) = self.advance(state, action, key);
+        let StepResults { obs, state, reward, terminated, truncated } =
+            self.advance(state, action, key);
         TracedStep { state, obs, reward, terminated, truncated }
     }
 }

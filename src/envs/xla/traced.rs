@@ -5,9 +5,10 @@ use crate::array::Array;
 use crate::envs::jax::JaxEnv;
 use crate::envs::pool::EnvPool;
 use crate::envs::pool::autoreset::Autoreset;
+use crate::envs::pool::columns::TracedRows;
 use crate::envs::traced::{AutoReset, EpisodeState};
 use crate::random::Key;
-use crate::trace::ops::{iota, where_, zeros, zeros_like};
+use crate::trace::ops::{where_, zeros_like};
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::Tree;
 use crate::vmap;
@@ -71,22 +72,9 @@ impl TracedPool {
     ) -> (TracedStates<Tensor>, EnvStep<Tensor>) {
         let [key, starts] = states.key.split_n();
         let (episodes, obs) = vmap(|key| self.env.reset(key))(starts.split_batch(self.num_envs));
-        let [number, count] = [DType::F32, DType::I32].map(|dtype| zeros([self.num_envs], dtype));
-        let never = number.gt(0.0);
-        let step = EnvStep {
-            obs,
-            reward: number,
-            terminated: never,
-            truncated: never,
-            first: !never,
-            life_lost: never,
-            env_id: iota([self.num_envs], 0, DType::I32),
-            elapsed_steps: count,
-            finished: never,
-            episodic_return: number,
-            episodic_length: count,
-            final_obs: with_final_obs.then(|| zeros_like(obs)),
-        };
+        let rows = TracedRows::new(self.num_envs);
+        let final_obs = with_final_obs.then(|| zeros_like(obs));
+        let step = EnvStep::from_traced(obs, &rows, final_obs);
         (TracedStates { episodes, key }, step)
     }
 
@@ -109,20 +97,18 @@ impl TracedPool {
             let done = done.reshape(axes).broadcast_to(shape);
             where_(done, next.final_obs, zeros_like(next.obs))
         };
-        let step = EnvStep {
-            obs: next.obs,
+        let rows = TracedRows {
             reward: next.reward,
             terminated: next.terminated,
             truncated: next.truncated,
             first: done,
-            life_lost: zeros([self.num_envs], DType::F32).gt(0.0),
-            env_id: iota([self.num_envs], 0, DType::I32),
-            elapsed_steps: next.episode_length,
+            elapsed: next.episode_length,
             finished: done,
             episodic_return: where_(done, next.episode_return, zeros_like(next.episode_return)),
             episodic_length: where_(done, next.episode_length, zeros_like(next.episode_length)),
-            final_obs: with_final_obs.then(final_obs),
+            ..TracedRows::new(self.num_envs)
         };
+        let step = EnvStep::from_traced(next.obs, &rows, with_final_obs.then(final_obs));
         (TracedStates { episodes: next.episode, key }, step)
     }
 }

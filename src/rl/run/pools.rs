@@ -1,7 +1,7 @@
 //! Environment pools for the settings of an algorithm, with the sizes of its networks; environments
 //! that the algorithm does not support are refused.
 
-use crate::envs::own::{MiniGridOptions, is_minigrid};
+use crate::envs::memory_tasks::{MiniGridOptions, is_minigrid};
 use crate::envs::{
     Action, AtariOptions, Env, EnvPool, EnvRng, EnvSpec, GymnasiumOptions, ObsKind, ObsMut,
     PoolOptions, StepOutcome, gymnasium_options, is_gymnasium, is_python, is_registered,

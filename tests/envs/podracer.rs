@@ -1,7 +1,7 @@
-//! Our own environments: their rules by hand, their states saved and restored, actions of several
+//! Podracer's own environments: their rules by hand, their states saved and restored, actions of several
 //! choices through the pool and through compiled code.
 
-use podracer::envs::own::{CartPolePositions, ConnectFour, Harvest, PendulumPositions};
+use podracer::envs::podracer::{CartPolePositions, ConnectFour, Harvest, PendulumPositions};
 use podracer::envs::{
     Action, Actions, Env, EnvPool, EnvRng, Handle, ObsMut, PoolOptions, StepOutcome, seeds, spec,
 };

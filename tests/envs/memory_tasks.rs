@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use podracer::envs::own::{MiniGridMemory, MiniGridOptions, ProofOfMemory};
+use podracer::envs::memory_tasks::{MiniGridMemory, MiniGridOptions, ProofOfMemory};
 use podracer::envs::{Action, Env, EnvPool, EnvRng, EnvSeed, ObsMut, PoolOptions, make, spec};
 use serde::Deserialize;
 
