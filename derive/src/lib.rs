@@ -3,9 +3,12 @@
 //! The macro writes an `impl podracer::tree::Tree`. It distinguishes the fields by their types:
 //! a field whose type mentions the leaf parameter or a nested parameter is a subtree, any other
 //! is static and belongs to the structure.
+//!
+//! `#[op]` is for functions of podracer alone that bind operations: it names them in messages.
 
 mod fields;
 mod generics;
+mod op;
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -48,6 +51,26 @@ use crate::generics::Parameters;
 pub fn derive_tree(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     expand(&input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+/// Marks a function of podracer that binds operations. Their lines are those of its caller, and errors
+/// carry its name: `#[op]` stands for `#[track_caller]` and, first in the body,
+///
+/// ```text
+/// let _scope = crate::trace::tensor::function("name of the function");
+/// ```
+///
+/// `#[op("Dense")]` gives another name, for a method whose own says too little. `at_line` binds all
+/// that the body calls at the caller's line, also in closures and in functions without
+/// `#[track_caller]`: `#[op(at_line)]`, `#[op("Dense", at_line)]`.
+#[doc(hidden)]
+#[proc_macro_attribute]
+pub fn op(
+    arguments: proc_macro::TokenStream,
+    item: proc_macro::TokenStream,
+) -> proc_macro::TokenStream {
+    let arguments = parse_macro_input!(arguments as op::Arguments);
+    op::expand(arguments, item.into()).unwrap_or_else(Error::into_compile_error).into()
 }
 
 /// The bodies of the trait's methods for one struct or one variant: the arms of their matches.

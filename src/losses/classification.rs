@@ -3,7 +3,7 @@
 use super::{chosen, ensure_floats, ensure_same_shape};
 use crate::trace::custom::custom_jvp;
 use crate::trace::ops::{arange, one_hot, where_};
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 use crate::trace::{DType, Tensor};
 
 /// Computes the cross-entropy between a distribution of labels and the softmax of logits, over the
@@ -13,9 +13,8 @@ use crate::trace::{DType, Tensor};
 ///
 /// # Errors
 /// Ends the trace if logits or labels are not floats.
-#[track_caller]
+#[op]
 pub fn softmax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
-    let _scope = function("softmax_cross_entropy");
     ensure_floats("softmax_cross_entropy", ["logits", "labels"], [logits, labels]);
     -(labels * logits.log_softmax(-1)).sum(-1)
 }
@@ -25,9 +24,8 @@ pub fn softmax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace if logits or labels are not floats.
-#[track_caller]
+#[op]
 pub fn safe_softmax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
-    let _scope = function("safe_softmax_cross_entropy");
     ensure_floats("safe_softmax_cross_entropy", ["logits", "labels"], [logits, labels]);
     let value = |(logits, labels): (Tensor, Tensor)| {
         where_(labels.ne(0.0), labels * logits.log_softmax(-1), 0.0)
@@ -47,9 +45,8 @@ pub fn safe_softmax_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace if the logits are not floats, or if the labels have another shape or type.
-#[track_caller]
+#[op]
 pub fn softmax_cross_entropy_with_integer_labels(logits: Tensor, labels: Tensor) -> Tensor {
-    let _scope = function("softmax_cross_entropy_with_integer_labels");
     let op = "softmax_cross_entropy_with_integer_labels";
     ensure_floats(op, ["logits"], [logits]);
     logits.logsumexp(-1) - chosen(op, ["logits", "labels"], logits, labels)
@@ -60,9 +57,8 @@ pub fn softmax_cross_entropy_with_integer_labels(logits: Tensor, labels: Tensor)
 ///
 /// # Errors
 /// Ends the trace if the logits are not floats.
-#[track_caller]
+#[op]
 pub fn sigmoid_binary_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
-    let _scope = function("sigmoid_binary_cross_entropy");
     ensure_floats("sigmoid_binary_cross_entropy", ["logits"], [logits]);
     let labels = labels.to(logits.dtype());
     -labels * logits.log_sigmoid() - (1.0 - labels) * (-logits).log_sigmoid()
@@ -75,14 +71,13 @@ pub fn sigmoid_binary_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace if the logits are not floats.
-#[track_caller]
+#[op]
 pub fn sigmoid_focal_loss(
     logits: Tensor,
     labels: Tensor,
     alpha: Option<f64>,
     gamma: f64,
 ) -> Tensor {
-    let _scope = function("sigmoid_focal_loss");
     let cross_entropy = sigmoid_binary_cross_entropy(logits, labels);
     let labels = labels.to(logits.dtype());
     let weight = |(logits, labels): (Tensor, Tensor)| (gamma * log_of_error(logits, labels)).exp();
@@ -115,9 +110,8 @@ fn log_of_error(logits: Tensor, labels: Tensor) -> Tensor {
 
 /// Computes `max(0, 1 - predictions * targets)` for each element, `optax.hinge_loss`; targets are
 /// -1 and 1.
-#[track_caller]
+#[op]
 pub fn hinge_loss(predictions: Tensor, targets: Tensor) -> Tensor {
-    let _scope = function("hinge_loss");
     ensure_floats("hinge_loss", ["predictions"], [predictions]);
     (1.0 - predictions * targets.to(predictions.dtype())).maximum(0.0)
 }
@@ -127,9 +121,8 @@ pub fn hinge_loss(predictions: Tensor, targets: Tensor) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace if the shapes differ, or if the predictions are not floats.
-#[track_caller]
+#[op]
 pub fn perceptron_loss(predictions: Tensor, targets: Tensor) -> Tensor {
-    let _scope = function("perceptron_loss");
     ensure_floats("perceptron_loss", ["predictions"], [predictions]);
     ensure_same_shape("perceptron_loss", ["predictions", "targets"], [predictions, targets]);
     (-predictions * targets.to(predictions.dtype())).maximum(0.0)
@@ -137,9 +130,8 @@ pub fn perceptron_loss(predictions: Tensor, targets: Tensor) -> Tensor {
 
 /// Computes the sparsemax loss of binary labels for each element (Martins & Astudillo 2016):
 /// `optax.losses.sparsemax_loss`.
-#[track_caller]
+#[op]
 pub fn sparsemax_loss(logits: Tensor, labels: Tensor) -> Tensor {
-    let _scope = function("sparsemax_loss");
     ensure_floats("sparsemax_loss", ["logits"], [logits]);
     let x = where_(labels.to(DType::Bool), -logits, logits);
     let middle = (x + 1.0).square() / 4.0;
@@ -152,9 +144,8 @@ pub fn sparsemax_loss(logits: Tensor, labels: Tensor) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace if the scores are not floats, or if the labels have another shape or type.
-#[track_caller]
+#[op]
 pub fn multiclass_hinge_loss(scores: Tensor, labels: Tensor) -> Tensor {
-    let _scope = function("multiclass_hinge_loss");
     let op = "multiclass_hinge_loss";
     ensure_floats(op, ["scores"], [scores]);
     let score = chosen(op, ["scores", "labels"], scores, labels);
@@ -166,9 +157,8 @@ pub fn multiclass_hinge_loss(scores: Tensor, labels: Tensor) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace in the cases of [`multiclass_hinge_loss`].
-#[track_caller]
+#[op]
 pub fn multiclass_perceptron_loss(scores: Tensor, labels: Tensor) -> Tensor {
-    let _scope = function("multiclass_perceptron_loss");
     let op = "multiclass_perceptron_loss";
     ensure_floats(op, ["scores"], [scores]);
     scores.max(-1) - chosen(op, ["scores", "labels"], scores, labels)
@@ -195,9 +185,8 @@ fn sparsemax(scores: Tensor) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace in the cases of [`multiclass_hinge_loss`].
-#[track_caller]
+#[op]
 pub fn multiclass_sparsemax_loss(scores: Tensor, labels: Tensor) -> Tensor {
-    let _scope = function("multiclass_sparsemax_loss");
     let op = "multiclass_sparsemax_loss";
     ensure_floats(op, ["scores"], [scores]);
     let score = chosen(op, ["scores", "labels"], scores, labels);
@@ -243,9 +232,8 @@ pub fn make_fenchel_young_loss(
 ///
 /// # Errors
 /// Ends the trace if logits or labels are not floats.
-#[track_caller]
+#[op]
 pub fn poly_loss_cross_entropy(logits: Tensor, labels: Tensor, epsilon: f64) -> Tensor {
-    let _scope = function("poly_loss_cross_entropy");
     let cross_entropy = softmax_cross_entropy(logits, labels);
     cross_entropy + epsilon * (labels * (1.0 - logits.softmax(-1))).sum(-1)
 }
@@ -255,9 +243,8 @@ pub fn poly_loss_cross_entropy(logits: Tensor, labels: Tensor, epsilon: f64) -> 
 ///
 /// # Errors
 /// Ends the trace if the labels are not floats.
-#[track_caller]
+#[op]
 pub fn smooth_labels(labels: Tensor, alpha: f64) -> Tensor {
-    let _scope = function("smooth_labels");
     ensure_floats("smooth_labels", ["labels"], [labels]);
     (1.0 - alpha) * labels + alpha / labels.dim(-1) as f64
 }
@@ -267,9 +254,8 @@ pub fn smooth_labels(labels: Tensor, alpha: f64) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace if the logits are not floats.
-#[track_caller]
+#[op]
 pub fn ranking_softmax_loss(logits: Tensor, labels: Tensor) -> Tensor {
-    let _scope = function("ranking_softmax_loss");
     ensure_floats("ranking_softmax_loss", ["logits"], [logits]);
     softmax_cross_entropy(logits, labels.to(logits.dtype())).mean(..)
 }

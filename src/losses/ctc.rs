@@ -4,7 +4,7 @@ use super::{ensure_floats, ensure_same_shape};
 use crate::trace::control::scan;
 use crate::trace::numpy::einsum;
 use crate::trace::ops::{concatenate, full, logaddexp, one_hot, zeros};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
@@ -57,7 +57,7 @@ pub fn ctc_loss(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`ctc_loss`].
-#[track_caller]
+#[op("ctc_loss")]
 pub fn ctc_loss_with_forward_probs(
     logits: Tensor,
     logit_paddings: Tensor,
@@ -65,7 +65,6 @@ pub fn ctc_loss_with_forward_probs(
     label_paddings: Tensor,
     options: CtcLoss,
 ) -> (Tensor, Tensor, Tensor) {
-    let _scope = function("ctc_loss");
     ensure_arguments(logits, logit_paddings, labels, label_paddings, options);
     let CtcLoss { blank_id, log_epsilon } = options;
     let (shape, dtype) = (logits.shape(), logits.dtype());

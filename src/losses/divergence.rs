@@ -3,7 +3,7 @@
 use super::ensure_floats;
 use crate::trace::Tensor;
 use crate::trace::ops::where_;
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 
 /// Computes the Kullback-Leibler divergence of `targets`, probabilities, from `log_predictions`,
 /// over the last axis: `optax.kl_divergence`.
@@ -12,9 +12,8 @@ use crate::trace::tensor::function;
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats.
-#[track_caller]
+#[op]
 pub fn kl_divergence(log_predictions: Tensor, targets: Tensor) -> Tensor {
-    let _scope = function("kl_divergence");
     let names = ["log_predictions", "targets"];
     ensure_floats("kl_divergence", names, [log_predictions, targets]);
     let log_targets = where_(targets.eq(0.0), 1.0, targets).log();
@@ -26,9 +25,8 @@ pub fn kl_divergence(log_predictions: Tensor, targets: Tensor) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats.
-#[track_caller]
+#[op]
 pub fn kl_divergence_with_log_targets(log_predictions: Tensor, log_targets: Tensor) -> Tensor {
-    let _scope = function("kl_divergence_with_log_targets");
     let names = ["log_predictions", "log_targets"];
     ensure_floats("kl_divergence_with_log_targets", names, [log_predictions, log_targets]);
     (log_targets.exp() * (log_targets - log_predictions)).sum(-1)
@@ -39,9 +37,8 @@ pub fn kl_divergence_with_log_targets(log_predictions: Tensor, log_targets: Tens
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats.
-#[track_caller]
+#[op]
 pub fn generalized_kl_divergence(log_predictions: Tensor, targets: Tensor) -> Tensor {
-    let _scope = function("generalized_kl_divergence");
     kl_divergence(log_predictions, targets) + (log_predictions.exp() - targets).sum(-1)
 }
 

@@ -3,7 +3,7 @@
 use super::{ensure_floats, ensure_same_shape};
 use crate::trace::Tensor;
 use crate::trace::ops::{Operand, logaddexp};
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 
 /// Returns `predictions - targets`.
 #[track_caller]
@@ -27,9 +27,8 @@ fn errors_of_one_shape(op: &str, predictions: Tensor, targets: impl Operand) -> 
 ///
 /// # Errors
 /// Ends the trace if the shapes differ, or if the predictions are not floats.
-#[track_caller]
+#[op]
 pub fn squared_error(predictions: Tensor, targets: impl Operand) -> Tensor {
-    let _scope = function("squared_error");
     errors_of_one_shape("squared_error", predictions, targets).square()
 }
 
@@ -37,9 +36,8 @@ pub fn squared_error(predictions: Tensor, targets: impl Operand) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace in the cases of [`squared_error`].
-#[track_caller]
+#[op]
 pub fn l2_loss(predictions: Tensor, targets: impl Operand) -> Tensor {
-    let _scope = function("l2_loss");
     let error = errors_of_one_shape("l2_loss", predictions, targets);
     // The half first: twice an error may overflow in the derivative.
     (0.5 * error) * error
@@ -47,18 +45,16 @@ pub fn l2_loss(predictions: Tensor, targets: impl Operand) -> Tensor {
 
 /// Computes the Huber loss for each element (Huber 1964), `optax.huber_loss`: quadratic up to an
 /// error of `delta`, 1 in optax, then linear.
-#[track_caller]
+#[op]
 pub fn huber_loss(predictions: Tensor, targets: impl Operand, delta: f64) -> Tensor {
-    let _scope = function("huber_loss");
     let size = errors("huber_loss", predictions, targets).abs();
     let quadratic = size.minimum(delta);
     0.5 * quadratic.square() + delta * (size - quadratic)
 }
 
 /// Computes `log(cosh(predictions - targets))` for each element: `optax.log_cosh`.
-#[track_caller]
+#[op]
 pub fn log_cosh(predictions: Tensor, targets: impl Operand) -> Tensor {
-    let _scope = function("log_cosh");
     let errors = errors("log_cosh", predictions, targets);
     logaddexp(errors, -errors) - std::f64::consts::LN_2
 }
@@ -66,9 +62,8 @@ pub fn log_cosh(predictions: Tensor, targets: impl Operand) -> Tensor {
 /// Computes the cosine of the angle between vectors along the last axis: `optax.cosine_similarity`.
 ///
 /// Squared norms count as at least `epsilon`, 0 in optax.
-#[track_caller]
+#[op]
 pub fn cosine_similarity(predictions: Tensor, targets: Tensor, epsilon: f64) -> Tensor {
-    let _scope = function("cosine_similarity");
     let names = ["predictions", "targets"];
     ensure_floats("cosine_similarity", names, [predictions, targets]);
     let unit = |x: Tensor| x / x.square().sum_keepdims(-1).maximum(epsilon).sqrt();
@@ -76,8 +71,7 @@ pub fn cosine_similarity(predictions: Tensor, targets: Tensor, epsilon: f64) -> 
 }
 
 /// Computes `1 - cosine_similarity`: `optax.cosine_distance`.
-#[track_caller]
+#[op]
 pub fn cosine_distance(predictions: Tensor, targets: Tensor, epsilon: f64) -> Tensor {
-    let _scope = function("cosine_distance");
     1.0 - cosine_similarity(predictions, targets, epsilon)
 }

@@ -2,7 +2,7 @@
 
 use super::{ensure_floats, ensure_same_shape};
 use crate::trace::Tensor;
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 
 /// Options of [`dice_loss`].
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -68,14 +68,13 @@ fn without_background(losses: Tensor, options: DiceLoss) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace if both are not floats of one shape with at least two axes.
-#[track_caller]
+#[op]
 pub fn dice_loss(
     predictions: Tensor,
     targets: Tensor,
     class_weights: Option<Tensor>,
     options: DiceLoss,
 ) -> Tensor {
-    let _scope = function("dice_loss");
     let losses = dice_of_classes("dice_loss", predictions, targets, options);
     let losses = class_weights.map_or(losses, |weights| losses * weights);
     without_background(losses, options).mean(-1)
@@ -89,14 +88,13 @@ pub fn dice_loss(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`dice_loss`].
-#[track_caller]
+#[op]
 pub fn binary_dice_loss(
     predictions: Tensor,
     targets: Tensor,
     smooth: f64,
     apply_sigmoid: bool,
 ) -> Tensor {
-    let _scope = function("binary_dice_loss");
     let options = DiceLoss { smooth, apply_softmax: apply_sigmoid, ..DiceLoss::default() };
     let has_axis = predictions.rank() > 0 && predictions.dim(-1) == 1;
     let with_axis = |x: Tensor| if has_axis { x } else { x.expand_dims(-1) };
@@ -110,13 +108,12 @@ pub fn binary_dice_loss(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`dice_loss`].
-#[track_caller]
+#[op]
 pub fn multiclass_generalized_dice_loss(
     predictions: Tensor,
     targets: Tensor,
     options: DiceLoss,
 ) -> Tensor {
-    let _scope = function("multiclass_generalized_dice_loss");
     let op = "multiclass_generalized_dice_loss";
     let options = DiceLoss { alpha: 0.5, beta: 0.5, ..options };
     let losses = dice_of_classes(op, predictions, targets, options);

@@ -3,7 +3,7 @@
 use super::regression::cosine_similarity;
 use super::{ensure_floats, ensure_same_shape};
 use crate::trace::ops::{concatenate, eye, where_};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Tensor};
 
 /// Computes the normalized temperature-scaled cross-entropy (Chen et al. 2020), a scalar:
@@ -14,9 +14,8 @@ use crate::trace::{DType, Tensor};
 ///
 /// # Errors
 /// Ends the trace if the embeddings are not floats, or if the shapes do not fit.
-#[track_caller]
+#[op]
 pub fn ntxent(embeddings: Tensor, labels: Tensor, temperature: f64) -> Tensor {
-    let _scope = function("ntxent");
     ensure_floats("ntxent", ["embeddings"], [embeddings]);
     let (shape, dtype) = (embeddings.shape(), embeddings.dtype());
     if shape.rank() != 2 || labels.shape()[..] != shape[..1] {
@@ -52,7 +51,7 @@ pub fn ntxent(embeddings: Tensor, labels: Tensor, temperature: f64) -> Tensor {
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, if the shapes differ, or if
 /// `norm_degree` is below 1.
-#[track_caller]
+#[op]
 pub fn triplet_margin_loss(
     anchors: Tensor,
     positives: Tensor,
@@ -61,7 +60,6 @@ pub fn triplet_margin_loss(
     margin: f64,
     eps: f64,
 ) -> Tensor {
-    let _scope = function("triplet_margin_loss");
     let op = "triplet_margin_loss";
     let names = ["anchors", "positives", "negatives"];
     ensure_floats(op, names, [anchors, positives, negatives]);

@@ -12,7 +12,7 @@ use crate::trace::control::{map, scan};
 use crate::trace::numpy::einsum;
 use crate::trace::ops::{self, where_};
 use crate::trace::remat::checkpoint;
-use crate::trace::tensor::{at_line, fail_op, function};
+use crate::trace::tensor::{at_line, fail_op, op};
 use crate::trace::{DType, Tensor};
 
 /// Options of [`dot_product_attention`], with Flax's names.
@@ -123,13 +123,12 @@ fn positions((count, start): (usize, Option<Tensor>), axis: isize) -> Tensor {
 /// Computes the weights of attention, softmax over the keys: flax's
 /// `dot_product_attention_weights`. Maps `query: [.., q, heads, depth]` and `key: [.., k, heads,
 /// depth]` to `[.., heads, q, k]`.
-#[track_caller]
+#[op]
 pub fn dot_product_attention_weights(
     query: Tensor,
     key: Tensor,
     options: AttentionOptions,
 ) -> Tensor {
-    let _scope = function("dot_product_attention_weights");
     expect_operands(query, key, None);
     expect_mask(options.mask);
     expect_rate("dot_product_attention", options.dropout_rate);
@@ -173,14 +172,13 @@ pub fn dot_product_attention_weights(
 /// assert_eq!(y.shape().to_vec(), [2, 5, 4, 8]);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op]
 pub fn dot_product_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     options: AttentionOptions,
 ) -> Tensor {
-    let _scope = function("dot_product_attention");
     expect_operands(query, key, Some(value));
     let weights = dot_product_attention_weights(query, key, options);
     einsum("...hqk,...khd->...qhd", &[weights, value])
@@ -245,7 +243,7 @@ fn whole_blocks(x: Tensor, sizes: [usize; 2]) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace where the operands do not fit, where a block size is 0, and with dropout.
-#[track_caller]
+#[op]
 pub fn dot_product_attention_blockwise(
     query: Tensor,
     key: Tensor,
@@ -253,7 +251,6 @@ pub fn dot_product_attention_blockwise(
     options: AttentionOptions,
     block_sizes: [usize; 2],
 ) -> Tensor {
-    let _scope = function("dot_product_attention_blockwise");
     let at = Location::caller();
     expect_operands(query, key, Some(value));
     expect_mask(options.mask);
@@ -366,21 +363,19 @@ impl Blockwise {
 
 /// Makes a mask from the inputs of queries `[.., q]` and of keys `[.., k]`: flax's
 /// `make_attention_mask`. True where both are true or not 0: `[.., 1, q, k]`, for all heads.
-#[track_caller]
+#[op]
 pub fn make_attention_mask(query_input: Tensor, key_input: Tensor) -> Tensor {
-    let _scope = function("make_attention_mask");
     make_attention_mask_with(query_input, key_input, |query, key| query * key)
 }
 
 /// [`make_attention_mask`] by another function than the product, such as `|q, k| q.ge(k)`: flax's
 /// `pairwise_fn`. It takes `[.., q, 1]` and `[.., 1, k]`.
-#[track_caller]
+#[op]
 pub fn make_attention_mask_with(
     query_input: Tensor,
     key_input: Tensor,
     pairwise_fn: impl Fn(Tensor, Tensor) -> Tensor,
 ) -> Tensor {
-    let _scope = function("make_attention_mask_with");
     let number = |x: Tensor| if x.dtype() == DType::Bool { x.to(DType::I32) } else { x };
     let mask = pairwise_fn(number(query_input).expand_dims(-1), number(key_input).expand_dims(-2));
     let mask = if mask.dtype() == DType::Bool { mask } else { mask.ne(0) };
@@ -389,9 +384,8 @@ pub fn make_attention_mask_with(
 
 /// Makes a causal mask for self-attention on `x: [.., length]`: flax's `make_causal_mask`,
 /// `[.., 1, length, length]`. Only the shape of `x` matters.
-#[track_caller]
+#[op]
 pub fn make_causal_mask(x: Tensor) -> Tensor {
-    let _scope = function("make_causal_mask");
     let shape = x.shape();
     if shape.rank() == 0 {
         fail_op("make_causal_mask", format!("takes [.., length], and was given {}", x.ty()));
@@ -402,9 +396,8 @@ pub fn make_causal_mask(x: Tensor) -> Tensor {
 }
 
 /// Combines masks by logical and: flax's `combine_masks`. Returns `None` if all are `None`.
-#[track_caller]
+#[op]
 pub fn combine_masks(masks: &[Option<Tensor>]) -> Option<Tensor> {
-    let _scope = function("combine_masks");
     let mut all: Option<Tensor> = None;
     for &mask in masks.iter().flatten() {
         let mask = if mask.dtype() == DType::Bool { mask } else { mask.ne(0) };

@@ -7,7 +7,7 @@ use crate::nn::init::Init;
 use crate::nn::recurrent::{GruCell, LstmCell};
 use crate::random::Key;
 use crate::trace::ops;
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
@@ -87,9 +87,8 @@ pub struct SimpleCell<T> {
 impl SimpleCell<Tensor> {
     /// Initializes a cell in f32 as flax does: LeCun normal input kernel, orthogonal recurrent
     /// kernel, zero bias.
-    #[track_caller]
+    #[op("SimpleCell::init")]
     pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> SimpleCell<Tensor> {
-        let _scope = function("SimpleCell::init");
         let (input, recurrent) = key.split();
         SimpleCell {
             w_i: init::lecun_normal().draw(input, [inputs, size], DType::F32),
@@ -101,9 +100,8 @@ impl SimpleCell<Tensor> {
 
     /// Takes one step: returns the next state, which is also the output, for `x: [.., inputs]` and
     /// the state `h: [.., size]`.
-    #[track_caller]
+    #[op("SimpleCell::apply")]
     pub fn apply(&self, x: Tensor, h: Tensor) -> Tensor {
-        let _scope = function("SimpleCell::apply");
         let sum = x.matmul(self.w_i) + self.b + h.matmul(self.w_h);
         if self.residual { (sum + h).tanh() } else { sum.tanh() }
     }
@@ -146,9 +144,8 @@ pub struct MGUCell<T> {
 impl MGUCell<Tensor> {
     /// Initializes a cell in f32 as flax does: LeCun normal input kernels, orthogonal recurrent
     /// kernels, a bias of 1 for the gate and zeros else.
-    #[track_caller]
+    #[op("MGUCell::init")]
     pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> MGUCell<Tensor> {
-        let _scope = function("MGUCell::init");
         let (input, recurrent) = key.split();
         let (ones, zeros) = (ops::ones([size], DType::F32), ops::zeros([size], DType::F32));
         MGUCell {
@@ -161,9 +158,8 @@ impl MGUCell<Tensor> {
 
     /// Takes one step: returns the next state, which is also the output, for `x: [.., inputs]` and
     /// the state `h: [.., size]`.
-    #[track_caller]
+    #[op("MGUCell::apply")]
     pub fn apply(&self, x: Tensor, h: Tensor) -> Tensor {
-        let _scope = function("MGUCell::apply");
         let (from_x, from_h) = (x.matmul(self.w_i) + self.b, h.matmul(self.w_h));
         let size = h.dim(-1);
         let gate = from_x.slice_axis(-1, 0, size) + from_h.slice_axis(-1, 0, size);
@@ -206,7 +202,7 @@ pub struct ConvLSTMCell<T> {
 impl ConvLSTMCell<Tensor> {
     /// Initializes a cell in f32 for windows of sizes `kernel_size`, with padding `SAME`, kernels
     /// sampled from `kernel` and zero biases.
-    #[track_caller]
+    #[op("ConvLSTMCell::init")]
     pub fn init(
         key: Key<Tensor>,
         kernel_size: &[usize],
@@ -214,7 +210,6 @@ impl ConvLSTMCell<Tensor> {
         size: usize,
         kernel: Init,
     ) -> ConvLSTMCell<Tensor> {
-        let _scope = function("ConvLSTMCell::init");
         let (input, recurrent) = key.split();
         let outputs = size.saturating_mul(4);
         ConvLSTMCell {
@@ -225,9 +220,8 @@ impl ConvLSTMCell<Tensor> {
 
     /// Takes one step: returns the next state for `x: [.., *spatial, inputs]` and the state
     /// `(c, h)`, `[.., *spatial, size]` each. The `h` of the next state is the output.
-    #[track_caller]
+    #[op("ConvLSTMCell::apply")]
     pub fn apply(&self, x: Tensor, (c, h): (Tensor, Tensor)) -> (Tensor, Tensor) {
-        let _scope = function("ConvLSTMCell::apply");
         let gates = (self.ih.apply(x) + self.hh.apply(h)).split(4, -1);
         let [input, new, forget, output] = [gates[0], gates[1], gates[2], gates[3]];
         let c = (forget + 1.0).sigmoid() * c + input.sigmoid() * new.tanh();

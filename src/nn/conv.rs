@@ -10,7 +10,7 @@ use crate::trace::op::ReduceOp;
 use crate::trace::ops::{
     self, ConvGeneralDilated, ConvTranspose as Arguments, Padding, concatenate,
 };
-use crate::trace::tensor::{at_line, fail_op, function};
+use crate::trace::tensor::{at_line, fail_op, op};
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
@@ -51,7 +51,7 @@ pub struct Conv<T> {
 impl Conv<Tensor> {
     /// Initializes a layer in f32 for windows of sizes `kernel_size`, with a kernel sampled from
     /// `kernel`, a zero bias, strides of 1 and padding `SAME`.
-    #[track_caller]
+    #[op("Conv::init")]
     pub fn init(
         key: Key<Tensor>,
         kernel_size: &[usize],
@@ -59,12 +59,11 @@ impl Conv<Tensor> {
         outputs: usize,
         kernel: Init,
     ) -> Conv<Tensor> {
-        let _scope = function("Conv::init");
         Conv::init_grouped(key, kernel_size, [inputs, outputs], 1, kernel)
     }
 
     /// [`Conv::init`] with groups of features.
-    #[track_caller]
+    #[op("Conv::init_grouped")]
     pub fn init_grouped(
         key: Key<Tensor>,
         kernel_size: &[usize],
@@ -72,7 +71,6 @@ impl Conv<Tensor> {
         feature_group_count: usize,
         kernel: Init,
     ) -> Conv<Tensor> {
-        let _scope = function("Conv::init_grouped");
         let groups = feature_group_count;
         if groups == 0 || !inputs.is_multiple_of(groups) || !outputs.is_multiple_of(groups) {
             let problem = format!(
@@ -94,9 +92,8 @@ impl Conv<Tensor> {
     }
 
     /// Maps `x: [.., *spatial, inputs]` to `[.., *spatial', outputs]`.
-    #[track_caller]
+    #[op("Conv::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("Conv::apply");
         let spatial = self.kernel.rank().saturating_sub(2);
         let numbers = dimension_numbers("Conv", spatial);
         over_batch("Conv", x, spatial, |x| {
@@ -216,7 +213,7 @@ pub struct ConvTranspose<T> {
 impl ConvTranspose<Tensor> {
     /// Initializes a layer in f32 for windows of sizes `kernel_size`, with a kernel sampled from
     /// `kernel`, a zero bias, strides of 1 and padding `SAME`.
-    #[track_caller]
+    #[op("ConvTranspose::init")]
     pub fn init(
         key: Key<Tensor>,
         kernel_size: &[usize],
@@ -224,7 +221,6 @@ impl ConvTranspose<Tensor> {
         outputs: usize,
         kernel: Init,
     ) -> ConvTranspose<Tensor> {
-        let _scope = function("ConvTranspose::init");
         let shape = [kernel_size, &[inputs, outputs]].concat();
         ConvTranspose {
             kernel: kernel.draw(key, shape, DType::F32),
@@ -237,9 +233,8 @@ impl ConvTranspose<Tensor> {
     }
 
     /// Maps `x: [.., *spatial, inputs]` to `[.., *spatial', outputs]`.
-    #[track_caller]
+    #[op("ConvTranspose::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("ConvTranspose::apply");
         let spatial = self.kernel.rank().saturating_sub(2);
         let numbers = dimension_numbers("ConvTranspose", spatial);
         let padding = match &self.padding {
@@ -312,7 +307,7 @@ pub struct ConvLocal<T> {
 impl ConvLocal<Tensor> {
     /// Initializes a layer in f32 for inputs `[.., *spatial, inputs]`, with kernels sampled from
     /// `kernel`, zero biases, strides of 1 and padding `SAME`, which keeps the spatial sizes.
-    #[track_caller]
+    #[op("ConvLocal::init")]
     pub fn init(
         key: Key<Tensor>,
         kernel_size: &[usize],
@@ -320,7 +315,6 @@ impl ConvLocal<Tensor> {
         [inputs, outputs]: [usize; 2],
         kernel: Init,
     ) -> ConvLocal<Tensor> {
-        let _scope = function("ConvLocal::init");
         let patch: usize = kernel_size.iter().product::<usize>().saturating_mul(inputs);
         ConvLocal {
             kernel: kernel.draw(key, [spatial, &[patch, outputs]].concat(), DType::F32),
@@ -332,9 +326,8 @@ impl ConvLocal<Tensor> {
     }
 
     /// Maps `x: [.., *spatial, inputs]` to `[.., *spatial', outputs]`.
-    #[track_caller]
+    #[op("ConvLocal::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("ConvLocal::apply");
         let window = &self.kernel_size[..];
         let ones = vec![1; window.len()];
         let strides = if self.strides.is_empty() { &ones } else { &self.strides };
@@ -461,34 +454,32 @@ impl Windows {
 
 /// Computes the maximum of each window of `[.., *spatial, features]`: flax's `max_pool`. If several
 /// elements of a window are the maximum, the first one in row-major order receives the gradient.
-#[track_caller]
+#[op]
 pub fn max_pool<const N: usize>(
     x: Tensor,
     window: [usize; N],
     stride: [usize; N],
     padding: &Padding,
 ) -> Tensor {
-    let _scope = function("max_pool");
     let windows = Windows::new("max_pool", x, &window, &stride, padding, f64::NEG_INFINITY);
     windows.reduce(ReduceOp::Max)
 }
 
 /// Computes the minimum of each window of `[.., *spatial, features]`: flax's `min_pool`.
-#[track_caller]
+#[op]
 pub fn min_pool<const N: usize>(
     x: Tensor,
     window: [usize; N],
     stride: [usize; N],
     padding: &Padding,
 ) -> Tensor {
-    let _scope = function("min_pool");
     let windows = Windows::new("min_pool", x, &window, &stride, padding, f64::INFINITY);
     windows.reduce(ReduceOp::Min)
 }
 
 /// Computes the mean of each window of `[.., *spatial, features]`: flax's `avg_pool`. Padding counts
 /// as zeros if `count_include_pad`, flax's default, and else not at all.
-#[track_caller]
+#[op]
 pub fn avg_pool<const N: usize>(
     x: Tensor,
     window: [usize; N],
@@ -496,7 +487,6 @@ pub fn avg_pool<const N: usize>(
     padding: &Padding,
     count_include_pad: bool,
 ) -> Tensor {
-    let _scope = function("avg_pool");
     let at = Location::caller();
     let sum = |x: Tensor| {
         at_line(at, || {

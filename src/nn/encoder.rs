@@ -6,7 +6,7 @@ use crate::nn::layers::{Conv2d, Dense};
 use crate::random::Key;
 use crate::spaces::ObsKind;
 use crate::trace::ops::{ConvOptions, Padding};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::{self, Tree};
 
@@ -78,28 +78,26 @@ impl LayerSizes {
 impl Encoder<Tensor> {
     /// Initializes an encoder for observations of this kind and shape, with kernels sampled from
     /// `kernel`; `shape` excludes the batch axis.
-    #[track_caller]
+    #[op("Encoder::init")]
     pub fn init(
         key: Key<Tensor>,
         obs_kind: ObsKind,
         shape: &Shape,
         kernel: Init,
     ) -> Encoder<Tensor> {
-        let _scope = function("Encoder::init");
         let LayerSizes { convs, num_dense, .. } = LayerSizes::new(obs_kind, shape);
         let keys = key.split_vec(convs.len() + num_dense);
         Encoder::init_with_keys(keys, obs_kind, shape, kernel)
     }
 
     /// Like [`init`](Encoder::init), with one key for each layer.
-    #[track_caller]
+    #[op("Encoder::init_with_keys")]
     pub fn init_with_keys(
         mut keys: Vec<Key<Tensor>>,
         obs_kind: ObsKind,
         shape: &Shape,
         kernel: Init,
     ) -> Encoder<Tensor> {
-        let _scope = function("Encoder::init_with_keys");
         let LayerSizes { convs, num_dense, .. } = LayerSizes::new(obs_kind, shape);
         let (given, needed) = (keys.len(), convs.len() + num_dense);
         if given != needed {
@@ -112,14 +110,13 @@ impl Encoder<Tensor> {
     }
 
     /// Initializes the convolutions alone. A vector has none; its elements are the features.
-    #[track_caller]
+    #[op("Encoder::init_convs")]
     pub fn init_convs(
         key: Key<Tensor>,
         obs_kind: ObsKind,
         shape: &Shape,
         kernel: Init,
     ) -> Encoder<Tensor> {
-        let _scope = function("Encoder::init_convs");
         Encoder::init_convs_with(key, obs_kind, shape, kernel, None)
     }
 
@@ -162,9 +159,8 @@ impl Encoder<Tensor> {
 
     /// Adds a dense layer of [`hidden_units`](Encoder::hidden_units), with a kernel sampled from
     /// `kernel`.
-    #[track_caller]
+    #[op("Encoder::with_hidden")]
     pub fn with_hidden(mut self, key: Key<Tensor>, kernel: Init) -> Encoder<Tensor> {
-        let _scope = function("Encoder::with_hidden");
         let units = Encoder::hidden_units(self.obs_kind);
         self.dense.push(Dense::init(key, self.size(), units, kernel));
         self
@@ -172,9 +168,8 @@ impl Encoder<Tensor> {
 
     /// Returns the encoder with layers that compute in `dtype`, such as [`DType::BF16`]: they convert
     /// their inputs and parameters to it. Sums are made in f32 and rounded once.
-    #[track_caller]
+    #[op("Encoder::with_compute_dtype")]
     pub fn with_compute_dtype(self, dtype: DType) -> Encoder<Tensor> {
-        let _scope = function("Encoder::with_compute_dtype");
         if !dtype.is_float() {
             fail_op(
                 "Encoder::with_compute_dtype",
@@ -195,9 +190,8 @@ impl Encoder<Tensor> {
     }
 
     /// Returns the number of features.
-    #[track_caller]
+    #[op("Encoder::size")]
     pub fn size(&self) -> usize {
-        let _scope = function("Encoder::size");
         match self.dense.last() {
             Some(dense) => dense.w.dim(-1),
             None => self.conv_outputs().last().copied().unwrap_or_else(|| self.shape.numel()),
@@ -212,9 +206,8 @@ impl Encoder<Tensor> {
 
     /// Converts observations `[B, ..]` in the environment's dtype to the `f32` input of the first
     /// layer: frames to `[B, height, width, frames]` between 0 and 1.
-    #[track_caller]
+    #[op("Encoder::scaled")]
     pub fn scaled(obs_kind: ObsKind, obs: Tensor) -> Tensor {
-        let _scope = function("Encoder::scaled");
         match obs_kind {
             ObsKind::Frames => obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0,
             ObsKind::Board | ObsKind::Vector => obs.to(DType::F32),
@@ -222,17 +215,15 @@ impl Encoder<Tensor> {
     }
 
     /// Maps observations `[B, ..]` in the environment's dtype to features `f32[B, size]`.
-    #[track_caller]
+    #[op("Encoder::apply")]
     pub fn apply(&self, obs: Tensor) -> Tensor {
-        let _scope = function("Encoder::apply");
         self.forward(Encoder::scaled(self.obs_kind, obs))
     }
 
     /// Maps observations `f32[B, ..]` that need no scaling, such as normalized ones, to features
     /// `f32[B, size]`.
-    #[track_caller]
+    #[op("Encoder::apply_scaled")]
     pub fn apply_scaled(&self, obs: Tensor) -> Tensor {
-        let _scope = function("Encoder::apply_scaled");
         self.forward(match self.obs_kind {
             ObsKind::Frames => obs.transpose(&[0, 2, 3, 1]),
             ObsKind::Board | ObsKind::Vector => obs,

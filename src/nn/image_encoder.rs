@@ -7,7 +7,7 @@ use crate::nn::init::Init;
 use crate::random::Key;
 use crate::spaces::ObsKind;
 use crate::trace::ops::Padding;
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::Tree;
 
@@ -21,9 +21,8 @@ pub enum ImageEncoder<T> {
 }
 
 /// Rescales a kernel so that each column, the weights of one output, has the norm `norm`.
-#[track_caller]
+#[op]
 pub fn normed(w: Tensor, norm: f64) -> Tensor {
-    let _scope = function("normed");
     let axes: Vec<isize> = (0..w.rank() as isize - 1).collect();
     let norms = w.square().sum(&axes[..]).sqrt();
     w * (norm / norms)
@@ -48,7 +47,7 @@ fn impala_cnn(
 impl ImageEncoder<Tensor> {
     /// Initializes IMPALA's network for images of this kind and shape; the other arguments are those
     /// of [`ImpalaCnn::init`].
-    #[track_caller]
+    #[op("ImageEncoder::impala")]
     pub fn impala(
         key: Key<Tensor>,
         obs_kind: ObsKind,
@@ -56,7 +55,6 @@ impl ImageEncoder<Tensor> {
         (channels, hiddens): (&[usize], &[usize]),
         kernel: Init,
     ) -> ImageEncoder<Tensor> {
-        let _scope = function("ImageEncoder::impala");
         ImageEncoder::Impala(impala_cnn(key, obs_kind, shape, (channels, hiddens), kernel))
     }
 
@@ -64,13 +62,12 @@ impl ImageEncoder<Tensor> {
     /// features, 256 units. Kernel columns have the norm 1 in the sequences' first convolutions, the
     /// root of `1 / sqrt(3) / sqrt(2)` in their residual blocks, and 1.4 in the dense layer. Max
     /// pooling pads as PyTorch does.
-    #[track_caller]
+    #[op("ImageEncoder::impala_normed")]
     pub fn impala_normed(
         key: Key<Tensor>,
         obs_kind: ObsKind,
         shape: &Shape,
     ) -> ImageEncoder<Tensor> {
-        let _scope = function("ImageEncoder::impala_normed");
         let sizes: (&[usize], &[usize]) = (&[16, 32, 32], &[256]);
         let mut net = impala_cnn(key, obs_kind, shape, sizes, lecun_normal());
         let residual = (1.0 / 3.0f64.sqrt() / 2.0f64.sqrt()).sqrt();
@@ -86,9 +83,8 @@ impl ImageEncoder<Tensor> {
     }
 
     /// Returns the number of features.
-    #[track_caller]
+    #[op("ImageEncoder::size")]
     pub fn size(&self) -> usize {
-        let _scope = function("ImageEncoder::size");
         match self {
             ImageEncoder::Nature(net) => net.size(),
             ImageEncoder::Impala(net) => net.size(),
@@ -96,9 +92,8 @@ impl ImageEncoder<Tensor> {
     }
 
     /// Maps observations `[B, ..]` in the environment's dtype to features `f32[B, size]`.
-    #[track_caller]
+    #[op("ImageEncoder::apply")]
     pub fn apply(&self, obs: Tensor) -> Tensor {
-        let _scope = function("ImageEncoder::apply");
         match self {
             ImageEncoder::Nature(net) => net.apply(obs),
             ImageEncoder::Impala(net) if obs.dtype() == DType::U8 => {

@@ -6,7 +6,7 @@ use crate::nn::layers::{Conv2d, Dense};
 use crate::random::Key;
 use crate::trace::Tensor;
 use crate::trace::ops::{ConvOptions, Padding};
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 use crate::tree::Tree;
 
 /// Residual block of two convolutions with a skip connection (He et al. 2016).
@@ -70,7 +70,7 @@ impl ImpalaCnn<Tensor> {
     /// Initializes the network for images `[.., height, width, features]`. `channels` are the
     /// features of the sequences and `hiddens` the units of the dense layers, whose kernels
     /// `kernel` initializes.
-    #[track_caller]
+    #[op("ImpalaCnn::init")]
     pub fn init(
         key: Key<Tensor>,
         [height, width, features]: [usize; 3],
@@ -78,7 +78,6 @@ impl ImpalaCnn<Tensor> {
         hiddens: &[usize],
         kernel: Init,
     ) -> ImpalaCnn<Tensor> {
-        let _scope = function("ImpalaCnn::init");
         let mut keys = key.split_vec(channels.len() + hiddens.len()).into_iter();
         let mut next = || keys.next().expect("a key for each layer");
         let (mut size, mut inputs) = ([height, width], features);
@@ -97,16 +96,14 @@ impl ImpalaCnn<Tensor> {
     }
 
     /// Returns the number of features.
-    #[track_caller]
+    #[op("ImpalaCnn::size")]
     pub fn size(&self) -> usize {
-        let _scope = function("ImpalaCnn::size");
         self.hidden.last().expect("at least one dense layer").w.dim(-1)
     }
 
     /// Maps `f32[B, height, width, features]` to `f32[B, size]`.
-    #[track_caller]
+    #[op("ImpalaCnn::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("ImpalaCnn::apply");
         let x = self.sequences.iter().fold(x, |x, sequence| sequence.apply(x));
         self.hidden.iter().fold(x.relu().flatten_from(1), |x, dense| dense.apply(x).relu())
     }

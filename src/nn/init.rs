@@ -5,7 +5,7 @@
 //! the last.
 
 use crate::random::{self, Key};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Shape, Tensor};
 use crate::trace::{numpy, ops};
 
@@ -160,9 +160,8 @@ const TRUNCATED_STD: f64 = 0.879_625_661_034_239_8;
 impl Init {
     /// Samples a tensor from this distribution. `dtype` is f16, bf16, f32 or f64; orthogonal matrices are
     /// f32 or f64, as in JAX.
-    #[track_caller]
+    #[op("Init::draw")]
     pub fn draw(self, key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-        let _scope = function("Init::draw");
         let shape = shape.into();
         let plain = matches!(
             self,

@@ -6,7 +6,7 @@ use super::init::{self, Init};
 use super::norms::moments;
 use crate::random::Key;
 use crate::trace::ops::{self, ConvOptions, ConvTranspose};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::{self, Leaf, Path, Tree};
 
@@ -21,16 +21,15 @@ pub struct Dense<T> {
 
 impl Dense<Tensor> {
     /// Initializes a layer in f32 with a kernel sampled from `kernel` and a zero bias.
-    #[track_caller]
+    #[op("Dense::init")]
     pub fn init(key: Key<Tensor>, inputs: usize, outputs: usize, kernel: Init) -> Dense<Tensor> {
-        let _scope = function("Dense::init");
         let w = kernel.draw(key, [inputs, outputs], DType::F32);
         Dense { w, b: Some(ops::zeros([outputs], DType::F32)) }
     }
 
     /// Initializes a layer in f32 with kernel and bias sampled from the given distributions; `None`
     /// means no bias.
-    #[track_caller]
+    #[op("Dense::init_with")]
     pub fn init_with(
         key: Key<Tensor>,
         inputs: usize,
@@ -38,23 +37,20 @@ impl Dense<Tensor> {
         kernel: Init,
         bias: Option<Init>,
     ) -> Dense<Tensor> {
-        let _scope = function("Dense::init_with");
         let (w, b) = kernel_and_bias(key, [inputs, outputs].into(), kernel, bias);
         Dense { w, b }
     }
 
     /// Initializes a layer as PyTorch's `Linear`: kernel and bias `U(+-1 / sqrt(inputs))`.
-    #[track_caller]
+    #[op("Dense::init_torch")]
     pub fn init_torch(key: Key<Tensor>, inputs: usize, outputs: usize) -> Dense<Tensor> {
-        let _scope = function("Dense::init_torch");
         let start = init::torch_default();
         Dense::init_with(key, inputs, outputs, start, Some(start))
     }
 
     /// Maps `x: [.., inputs]` to `[.., outputs]`.
-    #[track_caller]
+    #[op("Dense::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("Dense::apply");
         let y = x.matmul(self.w);
         match self.b {
             Some(b) => y + b,
@@ -65,9 +61,8 @@ impl Dense<Tensor> {
     /// Maps a batch `x: [B, inputs]` to `[B, outputs]`, as [`Dense::apply`]. The bias is added as a product
     /// with a column of ones, so that its gradient, a sum over the batch, is a product too: on CPUs XLA's
     /// sums over rows are several times slower.
-    #[track_caller]
+    #[op("Dense::apply_batch")]
     pub fn apply_batch(&self, x: Tensor) -> Tensor {
-        let _scope = function("Dense::apply_batch");
         let y = x.matmul(self.w);
         match self.b {
             Some(b) => y + ops::ones([x.dim(0), 1], b.dtype()).matmul(b.expand_dims(0)),
@@ -110,21 +105,20 @@ pub struct Conv2d<T> {
 impl Conv2d<Tensor> {
     /// Initializes a layer in f32 with a kernel of shape `[height, width, inputs, outputs]` sampled
     /// from `kernel` and a zero bias.
-    #[track_caller]
+    #[op("Conv2d::init")]
     pub fn init(
         key: Key<Tensor>,
         shape: [usize; 4],
         options: ConvOptions,
         kernel: Init,
     ) -> Conv2d<Tensor> {
-        let _scope = function("Conv2d::init");
         let w = kernel.draw(key, shape, DType::F32);
         Conv2d { w, b: Some(ops::zeros([shape[3]], DType::F32)), options }
     }
 
     /// Initializes a layer in f32 with kernel and bias sampled from the given distributions; `None`
     /// means no bias.
-    #[track_caller]
+    #[op("Conv2d::init_with")]
     pub fn init_with(
         key: Key<Tensor>,
         shape: [usize; 4],
@@ -132,23 +126,20 @@ impl Conv2d<Tensor> {
         kernel: Init,
         bias: Option<Init>,
     ) -> Conv2d<Tensor> {
-        let _scope = function("Conv2d::init_with");
         let (w, b) = kernel_and_bias(key, shape.into(), kernel, bias);
         Conv2d { w, b, options }
     }
 
     /// Initializes a layer as PyTorch's `Conv2d`: kernel and bias `U(+-1 / sqrt(fan_in))`.
-    #[track_caller]
+    #[op("Conv2d::init_torch")]
     pub fn init_torch(key: Key<Tensor>, shape: [usize; 4], options: ConvOptions) -> Conv2d<Tensor> {
-        let _scope = function("Conv2d::init_torch");
         let start = init::torch_default();
         Conv2d::init_with(key, shape, options, start, Some(start))
     }
 
     /// Maps `x: [batch, height, width, inputs]` to `[batch, height', width', outputs]`.
-    #[track_caller]
+    #[op("Conv2d::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("Conv2d::apply");
         let y = ops::conv2d(x, self.w, &self.options);
         match self.b {
             Some(b) => y + b,
@@ -173,23 +164,21 @@ pub struct ConvTranspose2d<T> {
 impl ConvTranspose2d<Tensor> {
     /// Initializes a layer in f32 with a kernel of shape `[height, width, inputs, outputs]` sampled
     /// from `kernel` and a zero bias.
-    #[track_caller]
+    #[op("ConvTranspose2d::init")]
     pub fn init(
         key: Key<Tensor>,
         shape: [usize; 4],
         options: ConvOptions,
         kernel: Init,
     ) -> ConvTranspose2d<Tensor> {
-        let _scope = function("ConvTranspose2d::init");
         let w = kernel.draw(key, shape, DType::F32);
         ConvTranspose2d { w, b: Some(ops::zeros([shape[3]], DType::F32)), options }
     }
 
     /// Maps `x: [batch, height, width, inputs]` to `[batch, height', width', outputs]`, where
     /// `height'` is `stride * height` with [`Padding::Same`](ops::Padding::Same).
-    #[track_caller]
+    #[op("ConvTranspose2d::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("ConvTranspose2d::apply");
         let args = ConvTranspose {
             strides: vec![self.options.stride.max(1); 2],
             padding: self.options.padding.clone(),
@@ -216,17 +205,15 @@ pub struct LayerNorm<T> {
 
 impl LayerNorm<Tensor> {
     /// Initializes a layer in f32 with scale 1, bias 0 and eps 1e-6.
-    #[track_caller]
+    #[op("LayerNorm::init")]
     pub fn init(features: usize) -> LayerNorm<Tensor> {
-        let _scope = function("LayerNorm::init");
         let scale = ops::ones([features], DType::F32);
         LayerNorm { scale, bias: ops::zeros([features], DType::F32), eps: 1e-6 }
     }
 
     /// Maps `x: [.., features]` to the same shape.
-    #[track_caller]
+    #[op("LayerNorm::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("LayerNorm::apply");
         let centered = x - x.mean(-1).expand_dims(-1);
         let variance = centered.square().mean(-1).expand_dims(-1);
         centered * ((variance + self.eps).rsqrt() * self.scale) + self.bias
@@ -234,9 +221,8 @@ impl LayerNorm<Tensor> {
 
     /// [`LayerNorm::apply`] with the statistics of the elements for which `mask`, bool of a shape that
     /// broadcasts to that of `x`, holds: flax's `mask`.
-    #[track_caller]
+    #[op("LayerNorm::apply_masked")]
     pub fn apply_masked(&self, x: Tensor, mask: Tensor) -> Tensor {
-        let _scope = function("LayerNorm::apply_masked");
         let (mean, variance) = moments("LayerNorm", x, Some(mask), &[-1]);
         (x - mean) * ((variance + self.eps).rsqrt() * self.scale) + self.bias
     }
@@ -291,9 +277,8 @@ impl<T: Leaf> Tree<T> for Activation {
 
 impl Activation {
     /// Applies the function.
-    #[track_caller]
+    #[op("Activation::apply")]
     pub fn apply(self, x: Tensor) -> Tensor {
-        let _scope = function("Activation::apply");
         match self {
             Activation::Tanh => x.tanh(),
             Activation::Relu => x.relu(),
@@ -329,15 +314,14 @@ pub struct Mlp<T> {
 impl Mlp<Tensor> {
     /// Initializes layers of `sizes`: `[inputs, hidden, .., outputs]`, with flax's defaults: kernels
     /// by [`lecun_normal`](super::init::lecun_normal), and biases of zeros.
-    #[track_caller]
+    #[op("Mlp::init")]
     pub fn init(key: Key<Tensor>, sizes: &[usize], activation: Activation) -> Mlp<Tensor> {
-        let _scope = function("Mlp::init");
         let kernel = super::init::lecun_normal();
         Mlp::init_with(key, sizes, activation, kernel, kernel)
     }
 
     /// Like [`init`](Mlp::init), but kernels are sampled from `hidden`, and the last one from `head`.
-    #[track_caller]
+    #[op("Mlp::init_with")]
     pub fn init_with(
         key: Key<Tensor>,
         sizes: &[usize],
@@ -345,7 +329,6 @@ impl Mlp<Tensor> {
         hidden: Init,
         head: Init,
     ) -> Mlp<Tensor> {
-        let _scope = function("Mlp::init_with");
         if sizes.len() < 2 {
             fail_op(
                 "Mlp::init_with",
@@ -362,9 +345,8 @@ impl Mlp<Tensor> {
     }
 
     /// Maps `x: [.., inputs]` to `[.., outputs]`.
-    #[track_caller]
+    #[op("Mlp::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("Mlp::apply");
         let mut x = x;
         for (i, layer) in self.layers.iter().enumerate() {
             let input = if i == 0 { x } else { self.activation.apply(x) };

@@ -7,7 +7,7 @@ use crate::random::{self, Key};
 use crate::trace::numpy::einsum;
 use crate::trace::op::{Axes, DotDims};
 use crate::trace::ops::{self, AxisList};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
@@ -27,20 +27,19 @@ pub struct DenseGeneral<T> {
 impl DenseGeneral<Tensor> {
     /// Initializes a layer in f32 that contracts the last axes, of sizes `inputs`, to `features`,
     /// with a kernel sampled from `kernel` and a zero bias.
-    #[track_caller]
+    #[op("DenseGeneral::init")]
     pub fn init(
         key: Key<Tensor>,
         inputs: &[usize],
         features: &[usize],
         kernel: Init,
     ) -> DenseGeneral<Tensor> {
-        let _scope = function("DenseGeneral::init");
         DenseGeneral::init_batched(key, &[], inputs, features, kernel)
     }
 
     /// [`DenseGeneral::init`] with a kernel for each position of the leading axes, of sizes `batch`:
     /// flax's `batch_dims`.
-    #[track_caller]
+    #[op("DenseGeneral::init_batched")]
     pub fn init_batched(
         key: Key<Tensor>,
         batch: &[usize],
@@ -48,7 +47,6 @@ impl DenseGeneral<Tensor> {
         features: &[usize],
         kernel: Init,
     ) -> DenseGeneral<Tensor> {
-        let _scope = function("DenseGeneral::init_batched");
         // As in flax, the kernel is sampled as a matrix.
         let rows: usize = batch.iter().chain(inputs).product();
         let matrix = kernel.draw(key, [rows, features.iter().product()], DType::F32);
@@ -69,9 +67,8 @@ impl DenseGeneral<Tensor> {
 
     /// Maps `x` to `[*batch, *others, *features]`, where `others` are the axes that are neither
     /// batch axes nor contracted.
-    #[track_caller]
+    #[op("DenseGeneral::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("DenseGeneral::apply");
         let axes = self.axis[..].axes("DenseGeneral", x.rank());
         let batch: Axes = (0..self.batch_dims).collect();
         let fits = self.kernel.rank() >= self.batch_dims + axes.len()
@@ -127,14 +124,13 @@ pub struct Einsum<T> {
 
 impl Einsum<Tensor> {
     /// Initializes a layer in f32 with a kernel of `shape` sampled from `kernel` and a zero bias.
-    #[track_caller]
+    #[op("Einsum::init")]
     pub fn init(
         key: Key<Tensor>,
         shape: &[usize],
         einsum_str: &str,
         kernel: Init,
     ) -> Einsum<Tensor> {
-        let _scope = function("Einsum::init");
         let (letters, result) = operands(einsum_str);
         if letters.len() != shape.len() {
             let problem = format!("`{einsum_str}` does not fit a kernel of shape {shape:?}");
@@ -148,9 +144,8 @@ impl Einsum<Tensor> {
     }
 
     /// Applies the formula to `x` and the kernel, and adds the bias.
-    #[track_caller]
+    #[op("Einsum::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("Einsum::apply");
         let (letters, result) = operands(&self.einsum_str);
         let y = einsum(&self.einsum_str, &[x, self.kernel]);
         let Some(bias) = self.bias else { return y };
@@ -201,18 +196,16 @@ pub struct Embed<T> {
 impl Embed<Tensor> {
     /// Initializes embeddings in f32 from flax's default: normal numbers of variance
     /// `1 / features`.
-    #[track_caller]
+    #[op("Embed::init")]
     pub fn init(key: Key<Tensor>, num_embeddings: usize, features: usize) -> Embed<Tensor> {
-        let _scope = function("Embed::init");
         let stddev = (1.0 / features as f32).sqrt();
         let shape = [num_embeddings, features];
         Embed { embedding: init::normal(stddev.into()).draw(key, shape, DType::F32) }
     }
 
     /// Maps integers `ids: [..]` to `[.., features]`. An index out of range gives NaN, as in flax.
-    #[track_caller]
+    #[op("Embed::apply")]
     pub fn apply(&self, ids: Tensor) -> Tensor {
-        let _scope = function("Embed::apply");
         if ids.dtype().is_float() || ids.dtype() == DType::Bool {
             fail_op("Embed", format!("takes integers, and was given {}", ids.ty()));
         }
@@ -225,9 +218,8 @@ impl Embed<Tensor> {
 
     /// Maps `query: [.., features]` to its product with every embedding, `[.., num_embeddings]`:
     /// logits of a language model that shares its embeddings.
-    #[track_caller]
+    #[op("Embed::attend")]
     pub fn attend(&self, query: Tensor) -> Tensor {
-        let _scope = function("Embed::attend");
         query.matmul(self.embedding.t())
     }
 }
@@ -257,9 +249,8 @@ impl Dropout {
 
     /// Sets elements of `x` to 0 and divides the others by `1 - rate`. Without a key it returns `x`:
     /// flax's `deterministic=True`.
-    #[track_caller]
+    #[op("Dropout::apply")]
     pub fn apply(&self, x: Tensor, key: Option<Key<Tensor>>) -> Tensor {
-        let _scope = function("Dropout::apply");
         let mut shape = x.shape();
         expect_rate("Dropout", self.rate);
         let Some(key) = key else { return x };
@@ -294,16 +285,14 @@ pub struct PReLU<T> {
 
 impl PReLU<Tensor> {
     /// Initializes a layer in f32 with flax's slope of 0.01.
-    #[track_caller]
+    #[op("PReLU::init")]
     pub fn init() -> PReLU<Tensor> {
-        let _scope = function("PReLU::init");
         PReLU { negative_slope: ops::constant(0.01f32) }
     }
 
     /// Maps `x` to `x` where it is not negative, and else to `negative_slope * x`.
-    #[track_caller]
+    #[op("PReLU::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("PReLU::apply");
         ops::where_(x.ge(0.0), x, self.negative_slope.to(x.dtype()) * x)
     }
 }

@@ -6,7 +6,7 @@ use crate::nn::layers::LayerNorm;
 use crate::nn::linear::DenseGeneral;
 use crate::random::Key;
 use crate::trace::ops;
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
@@ -47,21 +47,20 @@ pub struct AttentionCache<T> {
 impl MultiHeadDotProductAttention<Tensor> {
     /// Initializes a layer in f32 for queries, keys and values of `features`, which is a multiple of
     /// `num_heads`, with kernels sampled from `kernel`, zero biases and no dropout.
-    #[track_caller]
+    #[op("MultiHeadDotProductAttention::init")]
     pub fn init(
         key: Key<Tensor>,
         num_heads: usize,
         features: usize,
         kernel: Init,
     ) -> MultiHeadDotProductAttention<Tensor> {
-        let _scope = function("MultiHeadDotProductAttention::init");
         let inputs = [features; 3];
         MultiHeadDotProductAttention::init_with(key, num_heads, inputs, [features; 2], kernel)
     }
 
     /// Initializes a layer for `inputs` of queries, keys and values, with flax's `qkv_features` and
     /// `out_features`.
-    #[track_caller]
+    #[op("MultiHeadDotProductAttention::init_with")]
     pub fn init_with(
         key: Key<Tensor>,
         num_heads: usize,
@@ -69,7 +68,6 @@ impl MultiHeadDotProductAttention<Tensor> {
         [qkv_features, out_features]: [usize; 2],
         kernel: Init,
     ) -> MultiHeadDotProductAttention<Tensor> {
-        let _scope = function("MultiHeadDotProductAttention::init_with");
         if num_heads == 0 || !qkv_features.is_multiple_of(num_heads) {
             let problem = format!(
                 "the number of heads must divide the features of queries; was given {num_heads} \
@@ -93,7 +91,7 @@ impl MultiHeadDotProductAttention<Tensor> {
     /// Attends from `inputs_q: [.., q, inputs]` to `inputs_k` and `inputs_v: [.., k, inputs]`, and
     /// returns `[.., q, outputs]`. The mask is a bool that broadcasts to `[.., heads, q, k]`. A key
     /// switches dropout on; `None` is flax's `deterministic=True`.
-    #[track_caller]
+    #[op("MultiHeadDotProductAttention::apply")]
     pub fn apply(
         &self,
         inputs_q: Tensor,
@@ -102,7 +100,6 @@ impl MultiHeadDotProductAttention<Tensor> {
         mask: Option<Tensor>,
         dropout_rng: Option<Key<Tensor>>,
     ) -> Tensor {
-        let _scope = function("MultiHeadDotProductAttention::apply");
         let options = AttentionOptions {
             mask,
             dropout_rate: self.dropout_rate,
@@ -118,7 +115,7 @@ impl MultiHeadDotProductAttention<Tensor> {
     /// and values `[.., length, heads, depth]`, such as
     /// [`dot_product_attention_blockwise`](super::dot_product_attention_blockwise): flax's
     /// `attention_fn`.
-    #[track_caller]
+    #[op("MultiHeadDotProductAttention::apply_with")]
     pub fn apply_with(
         &self,
         inputs_q: Tensor,
@@ -126,7 +123,6 @@ impl MultiHeadDotProductAttention<Tensor> {
         inputs_v: Tensor,
         attention_fn: impl FnOnce(Tensor, Tensor, Tensor) -> Tensor,
     ) -> Tensor {
-        let _scope = function("MultiHeadDotProductAttention::apply_with");
         let [query, key, value] = self.project(inputs_q, inputs_k, inputs_v);
         self.out.apply(attention_fn(query, key, value))
     }
@@ -143,9 +139,8 @@ impl MultiHeadDotProductAttention<Tensor> {
 
     /// Returns the cache before the first step, for `batch` axes and at most `max_length` steps:
     /// flax's `decode=True`.
-    #[track_caller]
+    #[op("MultiHeadDotProductAttention::init_cache")]
     pub fn init_cache(&self, batch: &[usize], max_length: usize) -> AttentionCache<Tensor> {
-        let _scope = function("MultiHeadDotProductAttention::init_cache");
         let kernel = self.key.kernel;
         let shape = [batch, &[max_length, kernel.dim(-2), kernel.dim(-1)]].concat();
         let zeros = ops::zeros(shape, kernel.dtype());
@@ -154,14 +149,13 @@ impl MultiHeadDotProductAttention<Tensor> {
 
     /// Takes one step of self-attention on `inputs: [.., 1, features]`, with the keys and values of
     /// the steps before, and returns `[.., 1, outputs]` and the next cache.
-    #[track_caller]
+    #[op("MultiHeadDotProductAttention::decode")]
     pub fn decode(
         &self,
         inputs: Tensor,
         cache: AttentionCache<Tensor>,
         mask: Option<Tensor>,
     ) -> (Tensor, AttentionCache<Tensor>) {
-        let _scope = function("MultiHeadDotProductAttention::decode");
         let [query, key, value] = self.project(inputs, inputs, inputs);
         let AttentionCache { cached_key, cached_value, cache_index } = cache;
         let (rank, place) = (cached_key.rank(), cached_key.rank().saturating_sub(3));
@@ -199,28 +193,26 @@ pub struct SelfAttention<T> {
 
 impl SelfAttention<Tensor> {
     /// Initializes a layer as [`MultiHeadDotProductAttention::init`] does.
-    #[track_caller]
+    #[op("SelfAttention::init")]
     pub fn init(
         key: Key<Tensor>,
         num_heads: usize,
         features: usize,
         kernel: Init,
     ) -> SelfAttention<Tensor> {
-        let _scope = function("SelfAttention::init");
         let attention = MultiHeadDotProductAttention::init(key, num_heads, features, kernel);
         SelfAttention { attention }
     }
 
     /// Maps `x: [.., length, features]` to the same shape; the arguments are those of
     /// [`MultiHeadDotProductAttention::apply`].
-    #[track_caller]
+    #[op("SelfAttention::apply")]
     pub fn apply(
         &self,
         x: Tensor,
         mask: Option<Tensor>,
         dropout_rng: Option<Key<Tensor>>,
     ) -> Tensor {
-        let _scope = function("SelfAttention::apply");
         self.attention.apply(x, x, x, mask, dropout_rng)
     }
 }

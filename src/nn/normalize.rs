@@ -21,7 +21,7 @@
 //! ```
 
 use crate::trace::ops::{self, Operand};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Shape, Tensor};
 use crate::tree::Tree;
 
@@ -43,9 +43,8 @@ impl RunningMeanStd<Tensor> {
     ///
     /// `dtype` is the float type of the statistics. Gymnasium uses f64; with f32 the statistics
     /// stop changing after 2^24 batches of one example, or of any one size.
-    #[track_caller]
+    #[op("RunningMeanStd::new")]
     pub fn new(shape: impl Into<Shape>, dtype: DType) -> RunningMeanStd<Tensor> {
-        let _scope = function("RunningMeanStd::new");
         if !dtype.is_float() {
             fail_op("RunningMeanStd", format!("statistics are floats, and not {dtype}"));
         }
@@ -56,9 +55,8 @@ impl RunningMeanStd<Tensor> {
     }
 
     /// Updates the statistics with `batch: [.., *shape]`, whose leading axes enumerate examples.
-    #[track_caller]
+    #[op("RunningMeanStd::update")]
     pub fn update(self, batch: Tensor) -> RunningMeanStd<Tensor> {
-        let _scope = function("RunningMeanStd::update");
         let RunningMeanStd { mean, var, count } = self;
         let leading = self.leading("update", batch);
         let examples: usize = batch.shape()[..leading].iter().product();
@@ -83,9 +81,8 @@ impl RunningMeanStd<Tensor> {
 
     /// Normalizes `x: [.., *shape]` to mean 0 and variance 1. The result has the dtype of `x` if
     /// that is a float, else that of the statistics.
-    #[track_caller]
+    #[op("RunningMeanStd::normalize")]
     pub fn normalize(&self, x: Tensor, epsilon: f64) -> Tensor {
-        let _scope = function("RunningMeanStd::normalize");
         self.leading("normalize", x);
         let dtype = if x.dtype().is_float() { x.dtype() } else { self.mean.dtype() };
         let centered = x.to(self.mean.dtype()) - self.mean;
@@ -129,22 +126,20 @@ impl Default for NormalizeObservation {
 impl NormalizeObservation {
     /// Updates `stats` with the batch `obs: [.., *shape]`, and normalizes it with the new
     /// statistics.
-    #[track_caller]
+    #[op("NormalizeObservation::step")]
     pub fn step(
         &self,
         obs: Tensor,
         stats: RunningMeanStd<Tensor>,
     ) -> (Tensor, RunningMeanStd<Tensor>) {
-        let _scope = function("NormalizeObservation::step");
         let stats = stats.update(obs);
         (self.apply(obs, &stats), stats)
     }
 
     /// Normalizes `obs: [.., *shape]` without updating `stats`: for final observations of episodes,
     /// and for evaluation.
-    #[track_caller]
+    #[op("NormalizeObservation::apply")]
     pub fn apply(&self, obs: Tensor, stats: &RunningMeanStd<Tensor>) -> Tensor {
-        let _scope = function("NormalizeObservation::apply");
         stats.normalize(obs, self.epsilon).clip(-self.clip, self.clip)
     }
 }
@@ -179,9 +174,8 @@ impl Default for NormalizeReward {
 impl NormalizeReward {
     /// Returns the state before the first step of environments of shape `shape`, such as
     /// `[num_envs]`; `dtype` is that of the statistics.
-    #[track_caller]
+    #[op("NormalizeReward::init")]
     pub fn init(&self, shape: impl Into<Shape>, dtype: DType) -> NormalizeRewardState<Tensor> {
-        let _scope = function("NormalizeReward::init");
         let stats = RunningMeanStd::new([], dtype);
         NormalizeRewardState { returns: ops::zeros(shape, dtype), stats }
     }
@@ -203,7 +197,7 @@ impl NormalizeReward {
 
     /// Like [`step`](NormalizeReward::step), with the discount factor `gamma`, a number or a scalar
     /// `f32[]`, in place of its own.
-    #[track_caller]
+    #[op("NormalizeReward::step")]
     pub(crate) fn step_discounted(
         &self,
         reward: Tensor,
@@ -211,7 +205,6 @@ impl NormalizeReward {
         state: NormalizeRewardState<Tensor>,
         gamma: impl Operand,
     ) -> (Tensor, NormalizeRewardState<Tensor>) {
-        let _scope = function("NormalizeReward::step");
         let NormalizeRewardState { returns, stats } = state;
         for (name, x) in [("reward", reward), ("terminated", terminated)] {
             let right =

@@ -3,7 +3,7 @@
 //! Statistics of `f16` and `bf16` are computed in f32; the result has the element type of the input.
 
 use crate::trace::ops;
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{Axis, DType, Tensor};
 use crate::tree::Tree;
 
@@ -96,9 +96,8 @@ pub struct BatchStats<T> {
 
 impl BatchStats<Tensor> {
     /// Returns the statistics before the first update, in f32: mean 0 and variance 1.
-    #[track_caller]
+    #[op("BatchStats::init")]
     pub fn init(features: usize) -> BatchStats<Tensor> {
-        let _scope = function("BatchStats::init");
         let mean = ops::zeros([features], DType::F32);
         BatchStats { mean, var: ops::ones([features], DType::F32) }
     }
@@ -144,9 +143,8 @@ pub struct BatchNorm<T> {
 impl BatchNorm<Tensor> {
     /// Initializes a layer in f32 with scale 1, bias 0, momentum 0.99 and epsilon 1e-5, and running
     /// statistics of mean 0 and variance 1.
-    #[track_caller]
+    #[op("BatchNorm::init")]
     pub fn init(features: usize) -> (BatchNorm<Tensor>, BatchStats<Tensor>) {
-        let _scope = function("BatchNorm::init");
         let (scale, bias) = parameters(features);
         (BatchNorm { scale, bias, momentum: 0.99, epsilon: 1e-5 }, BatchStats::init(features))
     }
@@ -154,14 +152,13 @@ impl BatchNorm<Tensor> {
     /// Normalizes `x: [.., features]`. With `train`, it uses the statistics of all axes but the last
     /// and returns updated running statistics; otherwise it uses the running statistics and returns
     /// them unchanged.
-    #[track_caller]
+    #[op("BatchNorm::apply")]
     pub fn apply(
         &self,
         x: Tensor,
         stats: BatchStats<Tensor>,
         train: bool,
     ) -> (Tensor, BatchStats<Tensor>) {
-        let _scope = function("BatchNorm::apply");
         self.expect(x, &stats);
         if !train {
             return (self.normalize(x, stats.mean, stats.var), stats);
@@ -173,14 +170,13 @@ impl BatchNorm<Tensor> {
     /// [`BatchNorm::apply`] with `train`, with the statistics of the elements for which `mask`, bool of a
     /// shape that broadcasts to that of `x`, holds: flax's `mask`. Features of which it holds for none have
     /// NaN.
-    #[track_caller]
+    #[op("BatchNorm::apply_masked")]
     pub fn apply_masked(
         &self,
         x: Tensor,
         stats: BatchStats<Tensor>,
         mask: Tensor,
     ) -> (Tensor, BatchStats<Tensor>) {
-        let _scope = function("BatchNorm::apply_masked");
         self.expect(x, &stats);
         let axes: Vec<isize> = (0..x.rank() as isize - 1).collect();
         let (mean, var) = moments("BatchNorm", widened("BatchNorm", x), Some(mask), &axes);
@@ -190,14 +186,13 @@ impl BatchNorm<Tensor> {
 
     /// [`BatchNorm::apply`] with `train`, over the statistics of all members of `axis`, the axis of a
     /// [`pmap`](crate::pmap()) or [`vmap_axis`](crate::vmap_axis): flax's `axis_name`.
-    #[track_caller]
+    #[op("BatchNorm::apply_over")]
     pub fn apply_over(
         &self,
         x: Tensor,
         stats: BatchStats<Tensor>,
         axis: Axis,
     ) -> (Tensor, BatchStats<Tensor>) {
-        let _scope = function("BatchNorm::apply_over");
         self.expect(x, &stats);
         let wide = widened("BatchNorm", x);
         let axes: Vec<isize> = (0..x.rank() as isize - 1).collect();
@@ -243,9 +238,8 @@ pub struct GroupNorm<T> {
 
 impl GroupNorm<Tensor> {
     /// Initializes a layer in f32 with scale 1, bias 0 and epsilon 1e-6.
-    #[track_caller]
+    #[op("GroupNorm::init")]
     pub fn init(features: usize, num_groups: usize) -> GroupNorm<Tensor> {
-        let _scope = function("GroupNorm::init");
         if num_groups == 0 || !features.is_multiple_of(num_groups) {
             let problem = format!(
                 "the number of groups must divide the number of features; was given {num_groups} \
@@ -258,17 +252,15 @@ impl GroupNorm<Tensor> {
     }
 
     /// Normalizes `x: [batch, .., features]`, which keeps its shape.
-    #[track_caller]
+    #[op("GroupNorm::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("GroupNorm::apply");
         self.normalize(x, None)
     }
 
     /// [`GroupNorm::apply`] with the statistics of the elements for which `mask`, bool, holds: flax's
     /// `mask`. Its last axis is that of all features, and the others broadcast.
-    #[track_caller]
+    #[op("GroupNorm::apply_masked")]
     pub fn apply_masked(&self, x: Tensor, mask: Tensor) -> Tensor {
-        let _scope = function("GroupNorm::apply_masked");
         self.normalize(x, Some(mask))
     }
 
@@ -314,25 +306,22 @@ pub struct InstanceNorm<T> {
 
 impl InstanceNorm<Tensor> {
     /// Initializes a layer in f32 with scale 1, bias 0 and epsilon 1e-6.
-    #[track_caller]
+    #[op("InstanceNorm::init")]
     pub fn init(features: usize) -> InstanceNorm<Tensor> {
-        let _scope = function("InstanceNorm::init");
         let (scale, bias) = parameters(features);
         InstanceNorm { scale, bias, epsilon: 1e-6 }
     }
 
     /// Normalizes `x: [batch, .., features]`, which keeps its shape.
-    #[track_caller]
+    #[op("InstanceNorm::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("InstanceNorm::apply");
         self.normalize(x, None)
     }
 
     /// [`InstanceNorm::apply`] with the statistics of the elements for which `mask`, bool of a shape that
     /// broadcasts to that of `x`, holds: flax's `mask`.
-    #[track_caller]
+    #[op("InstanceNorm::apply_masked")]
     pub fn apply_masked(&self, x: Tensor, mask: Tensor) -> Tensor {
-        let _scope = function("InstanceNorm::apply_masked");
         self.normalize(x, Some(mask))
     }
 
@@ -359,24 +348,21 @@ pub struct RMSNorm<T> {
 
 impl RMSNorm<Tensor> {
     /// Initializes a layer in f32 with scale 1 and epsilon 1e-6.
-    #[track_caller]
+    #[op("RMSNorm::init")]
     pub fn init(features: usize) -> RMSNorm<Tensor> {
-        let _scope = function("RMSNorm::init");
         RMSNorm { scale: parameters(features).0, epsilon: 1e-6 }
     }
 
     /// Normalizes `x: [.., features]`, which keeps its shape.
-    #[track_caller]
+    #[op("RMSNorm::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("RMSNorm::apply");
         self.normalize(x, None)
     }
 
     /// [`RMSNorm::apply`] with the mean square of the elements for which `mask`, bool of a shape that
     /// broadcasts to that of `x`, holds: flax's `mask`.
-    #[track_caller]
+    #[op("RMSNorm::apply_masked")]
     pub fn apply_masked(&self, x: Tensor, mask: Tensor) -> Tensor {
-        let _scope = function("RMSNorm::apply_masked");
         self.normalize(x, Some(mask))
     }
 

@@ -7,7 +7,7 @@ use crate::nn::layers::Dense;
 use crate::random::Key;
 use crate::spaces::ActionKind;
 use crate::trace::ops::zeros;
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
@@ -24,9 +24,8 @@ pub struct PolicyHead<T> {
 
 impl PolicyHead<Tensor> {
     /// Initializes a head with a small kernel, so that the initial policy is nearly uniform.
-    #[track_caller]
+    #[op("PolicyHead::init")]
     pub fn init(key: Key<Tensor>, features: usize, kind: ActionKind) -> PolicyHead<Tensor> {
-        let _scope = function("PolicyHead::init");
         let kernel: Init = orthogonal(0.01);
         PolicyHead {
             layer: Dense::init(key, features, kind.num_outputs(), kernel),
@@ -38,9 +37,8 @@ impl PolicyHead<Tensor> {
     }
 
     /// Returns the distributions of actions for features `f32[B, features]`.
-    #[track_caller]
+    #[op("PolicyHead::apply")]
     pub fn apply(&self, features: Tensor) -> ActionDistribution {
-        let _scope = function("PolicyHead::apply");
         let outputs = self.layer.apply(features);
         match self.log_std {
             None => ActionDistribution::Discrete(Categorical::new(outputs)),

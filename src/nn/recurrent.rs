@@ -3,7 +3,7 @@
 use super::init;
 use crate::random::Key;
 use crate::trace::ops;
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
@@ -37,9 +37,8 @@ pub struct LstmCell<T> {
 impl LstmCell<Tensor> {
     /// Initializes a cell in f32 as flax does: LeCun normal input kernels, orthogonal recurrent
     /// kernels, zero biases.
-    #[track_caller]
+    #[op("LstmCell::init")]
     pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> LstmCell<Tensor> {
-        let _scope = function("LstmCell::init");
         let (input, recurrent) = key.split();
         LstmCell {
             w_i: init::lecun_normal().draw(input, [inputs, size.saturating_mul(4)], DType::F32),
@@ -50,25 +49,22 @@ impl LstmCell<Tensor> {
 
     /// Takes one step: returns the next state for `x: [batch, inputs]` and the state `(c, h)`,
     /// `[batch, size]` each. The `h` of the next state is the output.
-    #[track_caller]
+    #[op("LstmCell::apply")]
     pub fn apply(&self, x: Tensor, state: (Tensor, Tensor)) -> (Tensor, Tensor) {
-        let _scope = function("LstmCell::apply");
         self.advance(self.project(x), state)
     }
 
     /// Computes the part of a step that does not depend on the state, `x w_i`, for many steps at
     /// once before the loop over them. Maps `x: [.., inputs]` to `[.., 4 size]`.
-    #[track_caller]
+    #[op("LstmCell::project")]
     pub fn project(&self, x: Tensor) -> Tensor {
-        let _scope = function("LstmCell::project");
         x.matmul(self.w_i)
     }
 
     /// Computes the rest of a step: returns the next state for `projected: [batch, 4 size]`, the
     /// result of [`project`](LstmCell::project), and the state.
-    #[track_caller]
+    #[op("LstmCell::advance")]
     pub fn advance(&self, projected: Tensor, (c, h): (Tensor, Tensor)) -> (Tensor, Tensor) {
-        let _scope = function("LstmCell::advance");
         let gates = projected + (h.matmul(self.w_h) + self.b);
         let size = c.dim(-1);
         let input = gates.slice_axis(-1, 0, size).sigmoid();
@@ -80,9 +76,8 @@ impl LstmCell<Tensor> {
     }
 
     /// Returns the state before the first step: zeros for `batch` sequences.
-    #[track_caller]
+    #[op("LstmCell::start")]
     pub fn start(&self, batch: usize) -> (Tensor, Tensor) {
-        let _scope = function("LstmCell::start");
         let zeros = ops::zeros([batch, self.w_h.dim(0)], self.w_h.dtype());
         (zeros, zeros)
     }
@@ -111,9 +106,8 @@ pub struct GruCell<T> {
 impl GruCell<Tensor> {
     /// Initializes a cell in f32 as flax does: LeCun normal input kernels, orthogonal recurrent
     /// kernels, zero biases.
-    #[track_caller]
+    #[op("GruCell::init")]
     pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> GruCell<Tensor> {
-        let _scope = function("GruCell::init");
         let (input, recurrent) = key.split();
         GruCell {
             w_i: init::lecun_normal().draw(input, [inputs, size.saturating_mul(3)], DType::F32),
@@ -125,25 +119,22 @@ impl GruCell<Tensor> {
 
     /// Takes one step: returns the next state, which is also the output, for `x: [batch, inputs]`
     /// and the state `h: [batch, size]`.
-    #[track_caller]
+    #[op("GruCell::apply")]
     pub fn apply(&self, x: Tensor, h: Tensor) -> Tensor {
-        let _scope = function("GruCell::apply");
         self.advance(self.project(x), h)
     }
 
     /// Computes the part of a step that does not depend on the state, `x w_i + b`, for many steps at
     /// once before the loop over them. Maps `x: [.., inputs]` to `[.., 3 size]`.
-    #[track_caller]
+    #[op("GruCell::project")]
     pub fn project(&self, x: Tensor) -> Tensor {
-        let _scope = function("GruCell::project");
         x.matmul(self.w_i) + self.b
     }
 
     /// Computes the rest of a step: returns the next state for `projected: [batch, 3 size]`, the
     /// result of [`project`](GruCell::project), and the state `h: [batch, size]`.
-    #[track_caller]
+    #[op("GruCell::advance")]
     pub fn advance(&self, projected: Tensor, h: Tensor) -> Tensor {
-        let _scope = function("GruCell::advance");
         let (from_x, from_h) = (projected, h.matmul(self.w_h));
         let size = h.dim(-1);
         let both = from_x.slice_axis(-1, 0, 2 * size) + from_h.slice_axis(-1, 0, 2 * size);
@@ -155,18 +146,16 @@ impl GruCell<Tensor> {
     }
 
     /// Returns the state before the first step: zeros for `batch` sequences.
-    #[track_caller]
+    #[op("GruCell::start")]
     pub fn start(&self, batch: usize) -> Tensor {
-        let _scope = function("GruCell::start");
         ops::zeros([batch, self.w_h.dim(0)], self.w_h.dtype())
     }
 }
 
 /// Returns the state of a recurrent cell, `[N, ..]` each, with zeros where `episode_start: [N]` is true or
 /// not 0: the observation is the first one of an episode.
-#[track_caller]
+#[op]
 pub fn reset_carry<C: Tree<Tensor, With<Tensor> = C>>(episode_start: Tensor, carry: C) -> C {
-    let _scope = function("reset_carry");
     let starts = episode_start.to(DType::Bool);
     tree::map(carry, |x: Tensor| {
         let mut mask = starts;

@@ -2,7 +2,7 @@
 
 use super::norms::{BatchStats, batch_moments, expect_features, scaled, widened};
 use crate::trace::ops;
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
@@ -47,9 +47,8 @@ pub struct BatchRenorm<T> {
 impl BatchRenorm<Tensor> {
     /// Initializes a layer in f32 with CrossQ's values: scale 1, bias 0, momentum 0.99, epsilon
     /// 1e-3, `r_max` 3, `d_max` 5 and 100,000 warm-up steps.
-    #[track_caller]
+    #[op("BatchRenorm::init")]
     pub fn init(features: usize) -> (BatchRenorm<Tensor>, BatchRenormStats<Tensor>) {
-        let _scope = function("BatchRenorm::init");
         let layer = BatchRenorm {
             scale: Some(ops::ones([features], DType::F32)),
             bias: Some(ops::zeros([features], DType::F32)),
@@ -65,14 +64,13 @@ impl BatchRenorm<Tensor> {
 
     /// Normalizes `x: [.., features]`. With `train`, it returns the updated state; otherwise it uses
     /// the running statistics and returns the state unchanged.
-    #[track_caller]
+    #[op("BatchRenorm::apply")]
     pub fn apply(
         &self,
         x: Tensor,
         state: BatchRenormStats<Tensor>,
         train: bool,
     ) -> (Tensor, BatchRenormStats<Tensor>) {
-        let _scope = function("BatchRenorm::apply");
         let BatchStats { mean: running_mean, var: running_var } = state.stats.clone();
         let of = [Some(running_mean), Some(running_var), self.scale, self.bias];
         expect_features("BatchRenorm", x, &of);

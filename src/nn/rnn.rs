@@ -5,7 +5,7 @@ use std::panic::Location;
 use crate::nn::cells::RNNCellBase;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops;
-use crate::trace::tensor::{at_line, fail_op, function};
+use crate::trace::tensor::{at_line, fail_op, op};
 use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
@@ -51,14 +51,13 @@ impl<C: RNNCellBase> RNN<C> {
     /// Without an `initial_carry` it begins with the cell's. `seq_lengths: [*batch]`, `i32`, are the
     /// numbers of steps of each sequence that count: the carry is that after the last of them, and
     /// with `reverse` only these are reversed. Outputs after them are of padding.
-    #[track_caller]
+    #[op("RNN::apply")]
     pub fn apply(
         &self,
         inputs: Tensor,
         initial_carry: Option<C::Carry>,
         seq_lengths: Option<Tensor>,
     ) -> (C::Carry, Tensor) {
-        let _scope = function("RNN::apply");
         self.run(inputs, initial_carry, seq_lengths, [self.reverse, self.keep_order])
     }
 
@@ -161,20 +160,19 @@ pub struct Bidirectional<F, B> {
 impl<F: RNNCellBase, B: RNNCellBase> Bidirectional<F, B> {
     /// Returns both last carries, and the outputs of both layers concatenated along the last axis;
     /// the arguments are those of [`RNN::apply`].
-    #[track_caller]
+    #[op("Bidirectional::apply")]
     pub fn apply(
         &self,
         inputs: Tensor,
         initial_carry: Option<(F::Carry, B::Carry)>,
         seq_lengths: Option<Tensor>,
     ) -> ((F::Carry, B::Carry), Tensor) {
-        let _scope = function("Bidirectional::apply");
         let (forward, backward) = self.apply_both(inputs, initial_carry, seq_lengths);
         ((forward.0, backward.0), ops::concatenate(&[forward.1, backward.1], -1))
     }
 
     /// [`Bidirectional::apply`] with another function of both outputs: flax's `merge_fn`.
-    #[track_caller]
+    #[op("Bidirectional::apply_with")]
     pub fn apply_with(
         &self,
         inputs: Tensor,
@@ -182,7 +180,6 @@ impl<F: RNNCellBase, B: RNNCellBase> Bidirectional<F, B> {
         seq_lengths: Option<Tensor>,
         merge_fn: impl FnOnce(Tensor, Tensor) -> Tensor,
     ) -> ((F::Carry, B::Carry), Tensor) {
-        let _scope = function("Bidirectional::apply_with");
         let (forward, backward) = self.apply_both(inputs, initial_carry, seq_lengths);
         ((forward.0, backward.0), merge_fn(forward.1, backward.1))
     }
@@ -301,9 +298,8 @@ pub struct Sequential<L> {
 
 impl<L: Layer> Sequential<L> {
     /// Applies the layers to `x`.
-    #[track_caller]
+    #[op("Sequential::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let _scope = function("Sequential::apply");
         self.layers.call(x)
     }
 }

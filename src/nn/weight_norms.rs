@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use super::norms::widened;
 use crate::random::{self, Key};
 use crate::trace::ops;
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
@@ -28,16 +28,14 @@ pub struct WeightNorm<T> {
 
 impl WeightNorm<Tensor> {
     /// Initializes it in f32 for a kernel `[.., outputs]`, with scale 1 and epsilon 1e-12.
-    #[track_caller]
+    #[op("WeightNorm::init")]
     pub fn init(outputs: usize) -> WeightNorm<Tensor> {
-        let _scope = function("WeightNorm::init");
         WeightNorm { scale: Some(ops::ones([outputs], DType::F32)), epsilon: 1e-12 }
     }
 
     /// Returns the normalized kernel, of the same shape as `kernel: [.., outputs]`.
-    #[track_caller]
+    #[op("WeightNorm::apply")]
     pub fn apply(&self, kernel: Tensor) -> Tensor {
-        let _scope = function("WeightNorm::apply");
         super::norms::expect_features("WeightNorm", kernel, &[self.scale]);
         let axes: Vec<isize> = (0..kernel.rank() as isize - 1).collect();
         let unit = l2_normalize(widened("WeightNorm", kernel), &axes, self.epsilon);
@@ -80,9 +78,8 @@ impl Hash for SpectralNorm {
 
 impl SpectralNorm {
     /// Returns the state before the first call, in f32, for a kernel `[.., outputs]`.
-    #[track_caller]
+    #[op("SpectralNorm::init")]
     pub fn init(&self, key: Key<Tensor>, outputs: usize) -> SpectralStats<Tensor> {
-        let _scope = function("SpectralNorm::init");
         let u = random::normal(key, [1, outputs], DType::F32);
         SpectralStats { u, sigma: ops::constant(1.0f32) }
     }
@@ -90,14 +87,13 @@ impl SpectralNorm {
     /// Returns the normalized kernel, of the same shape as `kernel: [.., outputs]`, and the state:
     /// the next one if `update_stats`, else the given one. A kernel of fewer than two axes is
     /// returned as it is.
-    #[track_caller]
+    #[op("SpectralNorm::apply")]
     pub fn apply(
         &self,
         kernel: Tensor,
         stats: SpectralStats<Tensor>,
         update_stats: bool,
     ) -> (Tensor, SpectralStats<Tensor>) {
-        let _scope = function("SpectralNorm::apply");
         let shape = kernel.shape();
         if shape.rank() < 2 || self.n_steps == 0 {
             return (kernel, stats);

@@ -6,7 +6,7 @@ use super::leaves::{map_leaves, scalar_type_of, select};
 use super::{increment, leaves_of, zeros_like};
 use crate::optim::transformation::GradientTransformation;
 use crate::trace::ops::{self, where_};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
@@ -41,9 +41,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for Trace {
         TraceState { trace: zeros_like(params) }
     }
 
-    #[track_caller]
+    #[op("trace")]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("trace");
         let trees = [grads, &state.trace];
         let [updates, trace] = map_leaves("trace", ["updates", "trace"], trees, |[g, t]| {
             let t = g + self.decay * t;
@@ -86,9 +85,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for Ema {
         EmaState { count: ops::constant(0i32), ema: zeros_like(params) }
     }
 
-    #[track_caller]
+    #[op("ema")]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("ema");
         let count = increment(state.count);
         let scale: Tensor = 1.0 - power(self.decay, count, scalar_type_of(&tree::leaves(grads)));
         let trees = [grads, &state.ema];
@@ -134,9 +132,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ApplyEvery {
         ApplyEveryState { count: ops::constant(0i32), grad_acc: zeros_like(params) }
     }
 
-    #[track_caller]
+    #[op("apply_every")]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("apply_every");
         let k = period("apply_every", "k", self.k);
         let count = state.count % k;
         let (continues, emit) = (count.ne(0), count.eq(k - 1));
@@ -248,9 +245,8 @@ impl<O: GradientTransformation<P>, P: Tree<Tensor>> GradientTransformation<P> fo
 
 /// Returns true, a scalar, if the updates have NaN or infinities, and the number of such elements,
 /// `i32`: `optax.skip_not_finite`, for [`MultiSteps::should_skip_update`].
-#[track_caller]
+#[op]
 pub fn skip_not_finite<P: Tree<Tensor>>(updates: &P) -> (Tensor, Tensor) {
-    let _scope = function("skip_not_finite");
     let mut count = ops::constant(0i32);
     for leaf in tree::leaves(updates) {
         count = count + (!leaf.is_finite()).to(DType::I32).sum(..);
@@ -261,9 +257,8 @@ pub fn skip_not_finite<P: Tree<Tensor>>(updates: &P) -> (Tensor, Tensor) {
 /// Returns true, a scalar, unless the squared global norm of the updates is below
 /// `max_squared_norm`, and the squared norm: `optax.skip_large_updates`, for
 /// [`MultiSteps::should_skip_update`].
-#[track_caller]
+#[op]
 pub fn skip_large_updates<P: Tree<Tensor>>(updates: &P, max_squared_norm: f64) -> (Tensor, Tensor) {
-    let _scope = function("skip_large_updates");
     let leaves = tree::leaves(updates);
     let dtype = scalar_type_of(&leaves);
     let mut total = ops::zeros([], dtype);

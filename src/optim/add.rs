@@ -9,7 +9,7 @@ use crate::optim::transformation::GradientTransformation;
 use crate::random::{Key, normal};
 use crate::trace::Tensor;
 use crate::trace::ops::{self, Operand};
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 use crate::tree::{self, Tree};
 
 /// Transformation built by [`add_decayed_weights`].
@@ -29,9 +29,8 @@ impl<S: Operand, P: Tree<Tensor>> GradientTransformation<P> for AddDecayedWeight
 
     fn init(&self, _: &P) {}
 
-    #[track_caller]
+    #[op("add_decayed_weights")]
     fn update(&self, grads: &P, (): (), params: &P) -> (P, ()) {
-        let _scope = function("add_decayed_weights");
         let names = ["updates", "params"];
         // Without decay infinite parameters leave updates finite.
         let none = (&self.0 as &dyn Any).downcast_ref::<f64>() == Some(&0.0);
@@ -73,9 +72,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for AddNoise {
         AddNoiseState { count: ops::constant(0i32), key: Key::constant(self.seed) }
     }
 
-    #[track_caller]
+    #[op("add_noise")]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("add_noise");
         let count = increment(state.count);
         let leaves = tree::leaves(grads);
         let dtype = scalar_type_of(&leaves);

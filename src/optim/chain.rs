@@ -2,7 +2,7 @@
 
 use super::leaves::{map_leaves, map_updates};
 use crate::optim::transformation::GradientTransformation;
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{Tensor, ops};
 use crate::tree::{self, Tree};
 
@@ -193,15 +193,13 @@ fn vector_of<P: Tree<Tensor>>(tree: &P) -> Tensor {
 impl<O: GradientTransformation<Tensor>, P: Tree<Tensor>> GradientTransformation<P> for Flatten<O> {
     type State = O::State;
 
-    #[track_caller]
+    #[op("flatten")]
     fn init(&self, params: &P) -> Self::State {
-        let _scope = function("flatten");
         self.0.init(&vector_of(params))
     }
 
-    #[track_caller]
+    #[op("flatten")]
     fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
-        let _scope = function("flatten");
         let (flat, state) = self.0.update(&vector_of(grads), state, &vector_of(params));
         let (mut updates, mut start) = (Vec::new(), 0);
         for leaf in tree::leaves(grads) {

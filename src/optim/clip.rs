@@ -5,7 +5,7 @@ use super::leaves_of;
 use super::scale::{scalar, stateless_by_leaf, stateless_by_param};
 use crate::optim::transformation::GradientTransformation;
 use crate::trace::ops::{self, Operand, where_};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
@@ -98,9 +98,8 @@ impl<S: Operand, P: Tree<Tensor>> GradientTransformation<P> for Clip<S> {
 
     fn init(&self, _: &P) {}
 
-    #[track_caller]
+    #[op("clip")]
     fn update(&self, grads: &P, (): (), _: &P) -> (P, ()) {
-        let _scope = function("clip");
         let updates = map_updates("clip", grads, |u| {
             let bound = scalar("max_delta", self.0, u.dtype());
             u.clip(-bound, bound)
@@ -153,9 +152,8 @@ pub fn adaptive_grad_clip(clipping: f64) -> AdaptiveGradClip {
 ///
 /// # Errors
 /// Ends the trace if `x` has more than 5 axes.
-#[track_caller]
+#[op]
 pub fn unitwise_norm(x: Tensor) -> Tensor {
-    let _scope = function("unitwise_norm");
     let shape = x.shape();
     let squares = x.square();
     let total = match shape.iter().filter(|&&size| size != 1).count() {
@@ -178,9 +176,8 @@ pub fn unitwise_norm(x: Tensor) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace if the shapes differ.
-#[track_caller]
+#[op]
 pub fn unitwise_clip(norm: Tensor, max_norm: Tensor, grad: Tensor, div_eps: f64) -> Tensor {
-    let _scope = function("unitwise_clip");
     for (name, other) in [("norm", norm), ("max_norm", max_norm)] {
         if other.shape() != grad.shape() {
             let problem = format!("{name} is {}, and grad is {}", other.ty(), grad.ty());
@@ -239,9 +236,8 @@ fn clipped_sums(leaves: &[Tensor], max_norm: f64) -> (Vec<Tensor>, Tensor) {
 ///
 /// # Errors
 /// Ends the trace if there is no leaf, or if axis 0 has different sizes.
-#[track_caller]
+#[op]
 pub fn per_example_global_norm_clip<M: Tree<Tensor>>(grads: &M, max_norm: f64) -> (M, Tensor) {
-    let _scope = function("per_example_global_norm_clip");
     let [leaves] = leaves_of("per_example_global_norm_clip", ["grads"], [grads]);
     if leaves.is_empty() {
         fail_op("per_example_global_norm_clip", "takes gradients with at least one leaf");
@@ -260,13 +256,12 @@ pub fn per_example_global_norm_clip<M: Tree<Tensor>>(grads: &M, max_norm: f64) -
 ///
 /// # Errors
 /// Ends the trace if axis 0, that of the examples, has different sizes.
-#[track_caller]
+#[op]
 pub fn per_example_layer_norm_clip<M: Tree<Tensor>>(
     grads: &M,
     max_norm: f64,
     uniform: bool,
 ) -> (M, M) {
-    let _scope = function("per_example_layer_norm_clip");
     let [leaves] = leaves_of("per_example_layer_norm_clip", ["grads"], [grads]);
     let examples = batch_size("per_example_layer_norm_clip", &leaves).max(1);
     let sizes: Vec<usize> = leaves.iter().map(|leaf| leaf.numel() / examples).collect();

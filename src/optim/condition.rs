@@ -5,7 +5,7 @@ use super::{increment, zeros_like};
 use crate::optim::transformation::GradientTransformation;
 use crate::trace::control::cond;
 use crate::trace::ops::{self, where_};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
@@ -34,9 +34,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ZeroNans {
         ZeroNansState { found_nan: scalars(params, |_| ops::constant(false)) }
     }
 
-    #[track_caller]
+    #[op("zero_nans")]
     fn update(&self, grads: &P, _: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("zero_nans");
         let [updates] =
             map_leaves("zero_nans", ["updates"], [grads], |[u]| [where_(u.is_nan(), 0.0, u)]);
         (updates, ZeroNansState { found_nan: scalars(grads, |u| u.is_nan().any(..)) })

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::optim::transformation::{GradientTransformation, OptState};
 use crate::trace::ops;
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 use crate::trace::{Shape, Tensor};
 use crate::tree::{self, Tree};
 
@@ -117,9 +117,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByFactoredRms {
         FactoredState { count: ops::constant(0i32), v_row, v_col, v }
     }
 
-    #[track_caller]
+    #[op("scale_by_factored_rms")]
     fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
-        let _scope = function("scale_by_factored_rms");
         let names = ["params", "updates"];
         let [_] = map_leaves("scale_by_factored_rms", names, [params, grads], |[_, g]| [g]);
         let dtype = scalar_type_of(&tree::leaves(grads));

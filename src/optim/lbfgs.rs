@@ -1,7 +1,5 @@
 //! Limited-memory BFGS.
 
-use std::panic::Location;
-
 use super::{
     Chain, LearningRate, ScaleByLearningRate, chain, global_norm, increment, leaves_of,
     scale_by_learning_rate, zeros_like,
@@ -9,7 +7,7 @@ use super::{
 use crate::optim::transformation::GradientTransformation;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{self, arange, where_};
-use crate::trace::tensor::{at_line, fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
@@ -138,14 +136,12 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByLbfgs {
         }
     }
 
-    #[track_caller]
+    #[op("scale_by_lbfgs", at_line)]
     fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
-        let at = Location::caller();
-        let _scope = function("scale_by_lbfgs");
         let names = ["updates", "params", "old updates", "old params"];
         let trees = [grads, params, &state.updates, &state.params];
         let leaves = leaves_of("scale_by_lbfgs", names, trees);
-        at_line(at, || self.update_leaves(grads, leaves, state))
+        self.update_leaves(grads, leaves, state)
     }
 }
 

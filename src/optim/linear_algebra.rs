@@ -1,13 +1,11 @@
 //! Iterative linear algebra for optimizers.
 
-use std::panic::Location;
-
 use crate::random::{Key, uniform};
 use crate::trace::Tensor;
 use crate::trace::control::{ScanOptions, scan_with, while_loop};
 use crate::trace::op::Precision;
 use crate::trace::ops::{self, where_};
-use crate::trace::tensor::{at_line, fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 
 /// Ends the trace unless `matrix` is square and of floats.
 #[track_caller]
@@ -30,30 +28,27 @@ fn product(a: Tensor, b: Tensor) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace unless `matrix` is a square matrix of floats.
-#[track_caller]
+#[op(at_line)]
 pub fn power_iteration(matrix: Tensor, num_iters: usize, error_tolerance: f64) -> (Tensor, Tensor) {
-    let _scope = function("power_iteration");
     ensure_square("power_iteration", matrix);
-    at_line(Location::caller(), || {
-        let start = uniform(Key::constant(0), [matrix.dim(0)], matrix.dtype(), -1.0, 1.0);
-        let unit = |v: Tensor| 1.0 / v.norm() * v;
-        let start = unit(start);
-        let limit = i32::try_from(num_iters).unwrap_or(i32::MAX);
-        let continues = |(v, z, eigenvalue, count): (Tensor, Tensor, Tensor, Tensor)| {
-            let residual = (z - eigenvalue * v).norm();
-            let converged = (residual / eigenvalue).abs().lt(error_tolerance);
-            !converged & count.lt(limit)
-        };
-        let step = |(_, z, _, count): (Tensor, Tensor, Tensor, Tensor)| {
-            let v = unit(z);
-            let z = product(matrix, v);
-            (v, z, (v * z).sum(..), count + 1)
-        };
-        let zero = ops::zeros([], matrix.dtype());
-        let first = (start, product(matrix, start), zero, ops::constant(0i32));
-        let (_, z, eigenvalue, _) = while_loop(continues, step, first);
-        (eigenvalue, unit(z))
-    })
+    let start = uniform(Key::constant(0), [matrix.dim(0)], matrix.dtype(), -1.0, 1.0);
+    let unit = |v: Tensor| 1.0 / v.norm() * v;
+    let start = unit(start);
+    let limit = i32::try_from(num_iters).unwrap_or(i32::MAX);
+    let continues = |(v, z, eigenvalue, count): (Tensor, Tensor, Tensor, Tensor)| {
+        let residual = (z - eigenvalue * v).norm();
+        let converged = (residual / eigenvalue).abs().lt(error_tolerance);
+        !converged & count.lt(limit)
+    };
+    let step = |(_, z, _, count): (Tensor, Tensor, Tensor, Tensor)| {
+        let v = unit(z);
+        let z = product(matrix, v);
+        (v, z, (v * z).sum(..), count + 1)
+    };
+    let zero = ops::zeros([], matrix.dtype());
+    let first = (start, product(matrix, start), zero, ops::constant(0i32));
+    let (_, z, eigenvalue, _) = while_loop(continues, step, first);
+    (eigenvalue, unit(z))
 }
 
 /// Computes `matrix^(-1/p)` of a symmetric positive semidefinite matrix, `p` 1, 2, 4 or 8, and the
@@ -63,21 +58,18 @@ pub fn power_iteration(matrix: Tensor, num_iters: usize, error_tolerance: f64) -
 ///
 /// # Errors
 /// Ends the trace unless `matrix` is a square matrix of floats, and `p` one of these.
-#[track_caller]
+#[op(at_line)]
 pub fn matrix_inverse_pth_root(matrix: Tensor, p: u32) -> (Tensor, Tensor) {
-    let _scope = function("matrix_inverse_pth_root");
     ensure_square("matrix_inverse_pth_root", matrix);
     if ![1, 2, 4, 8].contains(&p) {
         fail_op("matrix_inverse_pth_root", format!("p must be 1, 2, 4 or 8, and is {p}"));
     }
-    at_line(Location::caller(), || {
-        let ridge = 1e-6 * power_iteration(matrix, 100, 1e-6).0.maximum(1e-16);
-        let alpha = -1.0 / f64::from(p);
-        if matrix.dim(0) == 1 {
-            return ((matrix + ridge).pow(alpha), ops::zeros([], matrix.dtype()));
-        }
-        newton(matrix, ridge, alpha, p)
-    })
+    let ridge = 1e-6 * power_iteration(matrix, 100, 1e-6).0.maximum(1e-16);
+    let alpha = -1.0 / f64::from(p);
+    if matrix.dim(0) == 1 {
+        return ((matrix + ridge).pow(alpha), ops::zeros([], matrix.dtype()));
+    }
+    newton(matrix, ridge, alpha, p)
 }
 
 type Newton = (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor);
@@ -111,9 +103,8 @@ fn newton(matrix: Tensor, ridge: Tensor, alpha: f64, p: u32) -> (Tensor, Tensor)
 ///
 /// # Errors
 /// Ends the trace if the shapes do not fit.
-#[track_caller]
+#[op(at_line)]
 pub fn nnls(a: Tensor, b: Tensor, iters: usize) -> Tensor {
-    let _scope = function("nnls");
     let (left, right) = (a.ty(), b.ty());
     let fits = left.rank() == 2
         && (1..=2).contains(&right.rank())
@@ -124,17 +115,15 @@ pub fn nnls(a: Tensor, b: Tensor, iters: usize) -> Tensor {
         let problem = format!("takes floats a [m, n] and b [m] or [m, k], and was given {left}");
         fail_op("nnls", format!("{problem} and {right}"));
     }
-    at_line(Location::caller(), || {
-        let (q, linear) = (a.t().matmul(a), a.t().matmul(b));
-        let largest = q.abs().sum(0).max(..).minimum(q.norm());
-        let bound = where_(largest.eq(0.0), 1.0, largest);
-        let step = |(x, p, c): (Tensor, Tensor, Tensor), ()| {
-            let next = (1.0 + (1.0 + 4.0 * c.square()).sqrt()) / 2.0;
-            let new = (p - (q.matmul(p) - linear) / bound).maximum(0.0);
-            ((new, new + (c - 1.0) / next * (new - x), next), ())
-        };
-        let x = ops::zeros_like(linear);
-        let start = (x, x, ops::zeros([], left.dtype));
-        scan_with(step, start, (), ScanOptions::length(iters)).0.0
-    })
+    let (q, linear) = (a.t().matmul(a), a.t().matmul(b));
+    let largest = q.abs().sum(0).max(..).minimum(q.norm());
+    let bound = where_(largest.eq(0.0), 1.0, largest);
+    let step = |(x, p, c): (Tensor, Tensor, Tensor), ()| {
+        let next = (1.0 + (1.0 + 4.0 * c.square()).sqrt()) / 2.0;
+        let new = (p - (q.matmul(p) - linear) / bound).maximum(0.0);
+        ((new, new + (c - 1.0) / next * (new - x), next), ())
+    };
+    let x = ops::zeros_like(linear);
+    let start = (x, x, ops::zeros([], left.dtype));
+    scan_with(step, start, (), ScanOptions::length(iters)).0.0
 }

@@ -7,7 +7,7 @@ use crate::optim::adam::AdamState;
 use crate::optim::transformation::GradientTransformation;
 use crate::trace::Tensor;
 use crate::trace::ops::{self, where_};
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 use crate::tree::{self, Tree};
 
 /// Names of gradients and moments in messages.
@@ -48,9 +48,8 @@ macro_rules! by_two_moments {
                 $init(self, params)
             }
 
-            #[track_caller]
+            #[op($op)]
             fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-                let _scope = function($op);
                 let ($this, $count) = (self, increment(state.count));
                 let trees = [grads, &state.m, &state.v];
                 let [updates, m, v] = map_leaves($op, MOMENTS, trees, |[$g, $m, $v]| $body);
@@ -293,9 +292,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByAmsgrad {
         ScaleByAmsgradState { count, m, v, v_max: zeros_like(params) }
     }
 
-    #[track_caller]
+    #[op("scale_by_amsgrad")]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("scale_by_amsgrad");
         let count = increment(state.count);
         let names = ["updates", "m", "v", "v_max"];
         let trees = [grads, &state.m, &state.v, &state.v_max];
@@ -347,9 +345,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByLion {
         ScaleByLionState { count: ops::constant(0i32), m: zeros_like(params) }
     }
 
-    #[track_caller]
+    #[op("scale_by_lion")]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("scale_by_lion");
         let trees = [grads, &state.m];
         let [updates, m] = map_leaves("scale_by_lion", ["updates", "m"], trees, |[g, m]| {
             let mixed = (1.0 - self.b1) * g + self.b1 * m;
@@ -391,9 +388,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByNovograd {
         AdamState { count: ops::constant(0i32), m: zeros_like(params), v }
     }
 
-    #[track_caller]
+    #[op("scale_by_novograd")]
     fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
-        let _scope = function("scale_by_novograd");
         let count = increment(state.count);
         let first = count.eq(1);
         let old = tree::leaves(&state.v);
@@ -469,9 +465,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByAdan {
         }
     }
 
-    #[track_caller]
+    #[op("scale_by_adan")]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("scale_by_adan");
         let first = state.count.eq(0);
         let count = increment(state.count);
         let names = ["updates", "m", "v", "n", "g"];

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::adam::power;
 use super::increment;
 use crate::optim::transformation::GradientTransformation;
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 use crate::trace::{Tensor, ops};
 use crate::tree::{self, Tree};
 
@@ -119,9 +119,8 @@ impl<P, F: Fn(&P) -> Tensor> Measure<P> for MeasureWithEma<F> {
         (zeros, MeasureWithEmaState { count: ops::constant(0i32), ema: zeros })
     }
 
-    #[track_caller]
+    #[op("measure_with_ema")]
     fn measure(&self, updates: &P, state: Self::State) -> (Tensor, Self::State) {
-        let _scope = function("measure_with_ema");
         let ema = (1.0 - self.decay) * (self.measure)(updates) + self.decay * state.ema;
         let count = increment(state.count);
         let scale: Tensor = 1.0 - power(self.decay, count, ema.dtype());

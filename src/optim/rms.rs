@@ -6,7 +6,7 @@ use super::{increment, zeros_like};
 use crate::optim::transformation::GradientTransformation;
 use crate::trace::Tensor;
 use crate::trace::ops::{self, where_};
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 use crate::tree::Tree;
 
 /// Transformation built by [`scale_by_rms`].
@@ -76,9 +76,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByRms {
         ScaleByRmsState { count: zero_count(self.bias_correction), v }
     }
 
-    #[track_caller]
+    #[op("scale_by_rms")]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("scale_by_rms");
         let count = state.count.map(increment);
         let trees = [grads, &state.v];
         let [updates, v] = map_leaves("scale_by_rms", ["updates", "v"], trees, |[g, v]| {
@@ -138,9 +137,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByStddev {
         ScaleByStddevState { count: zero_count(self.bias_correction), m: zeros_like(params), v }
     }
 
-    #[track_caller]
+    #[op("scale_by_stddev")]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("scale_by_stddev");
         let count = state.count.map(increment);
         let names = ["updates", "m", "v"];
         let trees = [grads, &state.m, &state.v];
@@ -186,9 +184,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByRss {
         ScaleByRssState { sum_of_squares: full_like(params, self.initial_accumulator_value) }
     }
 
-    #[track_caller]
+    #[op("scale_by_rss")]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("scale_by_rss");
         let names = ["updates", "sum_of_squares"];
         let trees = [grads, &state.sum_of_squares];
         let [updates, sum_of_squares] = map_leaves("scale_by_rss", names, trees, |[g, sum]| {
@@ -233,9 +230,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByAdadelta {
         ScaleByAdadeltaState { e_g: zeros_like(params), e_x: zeros_like(params) }
     }
 
-    #[track_caller]
+    #[op("scale_by_adadelta")]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("scale_by_adadelta");
         let names = ["updates", "e_g", "e_x"];
         let trees = [grads, &state.e_g, &state.e_x];
         let [updates, e_g, e_x] = map_leaves("scale_by_adadelta", names, trees, |[g, e_g, e_x]| {
@@ -296,9 +292,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByRprop {
         ScaleByRpropState { step_sizes, prev_updates: zeros_like(params) }
     }
 
-    #[track_caller]
+    #[op("scale_by_rprop")]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("scale_by_rprop");
         let names = ["updates", "step_sizes", "prev_updates"];
         let trees = [grads, &state.step_sizes, &state.prev_updates];
         let [updates, step_sizes, prev_updates] =
@@ -355,9 +350,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByOptimisticGradient {
         }
     }
 
-    #[track_caller]
+    #[op("scale_by_optimistic_gradient")]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("scale_by_optimistic_gradient");
         let names = ["updates", "previous_gradient"];
         let trees = [grads, &state.previous_gradient];
         let [updates, previous_gradient] =

@@ -4,7 +4,7 @@ use super::leaves::{map_leaves, map_updates, scalar_type_of};
 use super::{Schedule, increment};
 use crate::optim::transformation::GradientTransformation;
 use crate::trace::ops::{self, Operand, where_};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, function, op};
 use crate::trace::{DType, Tensor, TensorType};
 use crate::tree::{self, Tree};
 
@@ -16,9 +16,8 @@ macro_rules! stateless_by_leaf {
 
             fn init(&self, _: &P) {}
 
-            #[track_caller]
+            #[op($op)]
             fn update(&self, grads: &P, (): (), _: &P) -> (P, ()) {
-                let _scope = function($op);
                 #[allow(unused_variables)]
                 let $this = self;
                 (map_updates($op, grads, |$update| $body), ())
@@ -37,9 +36,8 @@ macro_rules! stateless_by_param {
 
             fn init(&self, _: &P) {}
 
-            #[track_caller]
+            #[op($op)]
             fn update(&self, grads: &P, (): (), params: &P) -> (P, ()) {
-                let _scope = function($op);
                 let $this = self;
                 let trees = [grads, params];
                 let names = ["updates", "params"];
@@ -77,9 +75,8 @@ impl<S: Operand, P: Tree<Tensor>> GradientTransformation<P> for Scale<S> {
 
     fn init(&self, _: &P) {}
 
-    #[track_caller]
+    #[op("scale")]
     fn update(&self, grads: &P, (): (), _: &P) -> (P, ()) {
-        let _scope = function("scale");
         let step_size = self.0;
         (map_updates("scale", grads, |u| scalar("step_size", step_size, u.dtype()) * u), ())
     }
@@ -347,9 +344,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for NormalizeByUpdateNorm {
 
     fn init(&self, _: &P) {}
 
-    #[track_caller]
+    #[op("normalize_by_update_norm")]
     fn update(&self, grads: &P, (): (), _: &P) -> (P, ()) {
-        let _scope = function("normalize_by_update_norm");
         let norm = (super::global_norm(grads) + self.eps) / self.scale_factor;
         (map_updates("normalize_by_update_norm", grads, |u| u / norm.to(u.dtype())), ())
     }

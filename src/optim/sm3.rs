@@ -5,7 +5,7 @@ use super::{Chain, Scale, chain, scale, zeros_like};
 use crate::optim::transformation::GradientTransformation;
 use crate::trace::Tensor;
 use crate::trace::ops::{self, where_};
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 use crate::tree::{self, Tree};
 
 /// Transformation built by [`scale_by_sm3`].
@@ -91,9 +91,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleBySm3 {
         ScaleBySm3State { mu, nu: zeros_like(params) }
     }
 
-    #[track_caller]
+    #[op("scale_by_sm3")]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("scale_by_sm3");
         let (mut mu, mut scaled) = (Vec::new(), Vec::new());
         for (g, old) in tree::leaves(grads).into_iter().zip(&state.mu) {
             let (sums, new) = self.accumulated(g, old);

@@ -4,7 +4,7 @@ use super::apply_updates;
 use super::leaves::{map_leaves, map_updates, scalars};
 use crate::optim::transformation::GradientTransformation;
 use crate::trace::ops::{self, where_};
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 use crate::trace::{DType, Tensor};
 use crate::tree::{self, Tree};
 
@@ -51,10 +51,9 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByDistanceOverGradients
         }
     }
 
-    #[track_caller]
+    #[op("scale_by_distance_over_gradients")]
     fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
         let op = "scale_by_distance_over_gradients";
-        let _scope = function(op);
         let names = ["updates", "params", "init_params"];
         let trees = [grads, params, &state.init_params];
         let [distances, squares] = map_leaves(op, names, trees, |[g, p, start]| {
@@ -111,9 +110,8 @@ pub fn scale_by_polyak() -> ScaleByPolyak {
 
 impl ScaleByPolyak {
     /// Returns the scaled updates. `value` is that of the function at the parameters.
-    #[track_caller]
+    #[op("scale_by_polyak")]
     pub fn update<P: Tree<Tensor>>(&self, updates: &P, value: Tensor) -> P {
-        let _scope = function("scale_by_polyak");
         let square = super::global_norm(updates).square();
         let gap = value.to(square.dtype()) - self.f_min;
         let gap = match self.variant {

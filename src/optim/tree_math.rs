@@ -4,16 +4,15 @@ use super::adam::power;
 use super::leaves::{map_leaves, map_updates, scalar_type_of};
 use crate::trace::Tensor;
 use crate::trace::custom::custom_jvp;
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::tree::{self, Tree};
 
 /// Names of gradients and their running moment in messages.
 const MOMENT: [&str; 2] = ["updates", "moments"];
 
 /// Computes `(1 - decay) updates^order + decay moments` for every leaf: `optax.update_moment`.
-#[track_caller]
+#[op]
 pub fn update_moment<M: Tree<Tensor>>(updates: &M, moments: &M, decay: f64, order: i32) -> M {
-    let _scope = function("update_moment");
     let [moments] = map_leaves("update_moment", MOMENT, [updates, moments], |[g, t]| {
         [(1.0 - decay) * if order == 1 { g } else { g.powi(order) } + decay * t]
     });
@@ -21,14 +20,13 @@ pub fn update_moment<M: Tree<Tensor>>(updates: &M, moments: &M, decay: f64, orde
 }
 
 /// Computes `max(|updates| + eps, decay moments)` for every leaf: `optax.update_infinity_moment`.
-#[track_caller]
+#[op]
 pub fn update_infinity_moment<M: Tree<Tensor>>(
     updates: &M,
     moments: &M,
     decay: f64,
     eps: f64,
 ) -> M {
-    let _scope = function("update_infinity_moment");
     let trees = [updates, moments];
     let [moments] = map_leaves("update_infinity_moment", MOMENT, trees, |[g, t]| {
         [(g.abs() + eps).maximum(decay * t)]
@@ -40,9 +38,8 @@ pub fn update_infinity_moment<M: Tree<Tensor>>(
 ///
 /// # Errors
 /// Ends the trace if `count` is not an integer scalar.
-#[track_caller]
+#[op]
 pub fn bias_correction<M: Tree<Tensor>>(moment: &M, decay: f64, count: Tensor) -> M {
-    let _scope = function("bias_correction");
     if count.rank() != 0 || !count.dtype().is_int() {
         let problem = format!("count must be an integer scalar, and is {}", count.ty());
         fail_op("bias_correction", problem);
@@ -61,9 +58,8 @@ pub fn bias_correction<M: Tree<Tensor>>(moment: &M, decay: f64, count: Tensor) -
 /// assert_eq!(reversed.call(Array::from([1.0f32, 3.0]))?.to_vec::<f32>()?, [-2.0, -6.0]);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op]
 pub fn scale_gradient<M: Tree<Tensor>>(inputs: M, scale: f64) -> M {
-    let _scope = function("scale_gradient");
     let scaled = custom_jvp(|x: Tensor| x * 1.0, move |x, t: Tensor| (x, t * scale));
     let mut leaves = Vec::new();
     for leaf in tree::leaves(&inputs) {

@@ -1,14 +1,12 @@
 //! Continuous distributions that are a function of uniform or normal numbers.
 
-use std::panic::Location;
-
 use super::real::log1p;
 use super::{Key, parameters};
 use crate::random::discrete::bernoulli;
 use crate::random::real::{exponential, normal, uniform};
 use crate::trace::numpy::orthonormal_columns;
 use crate::trace::ops::{Operand, cholesky, where_};
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::vmap::vmap;
 use crate::trace::{DType, Shape, TensorType};
 
@@ -25,35 +23,31 @@ fn limits(op: &str, dtype: DType) -> (f64, f64) {
 }
 
 /// Samples from the standard Cauchy distribution: `jax.random.cauchy`.
-#[track_caller]
+#[op]
 pub fn cauchy(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let _scope = function("cauchy");
     let (eps, _) = limits("cauchy", dtype);
     ((uniform(key, shape, dtype, eps, 1.0) - 0.5) * std::f64::consts::PI).tan()
 }
 
 /// Samples from the standard Laplace distribution: `jax.random.laplace`.
-#[track_caller]
+#[op]
 pub fn laplace(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let _scope = function("laplace");
     let (eps, _) = limits("laplace", dtype);
     let u = uniform(key, shape, dtype, -1.0 + 0.5 * eps, 1.0);
     u.sign() * log1p(-u.abs())
 }
 
 /// Samples from the standard logistic distribution: `jax.random.logistic`.
-#[track_caller]
+#[op]
 pub fn logistic(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let _scope = function("logistic");
     let (_, tiny) = limits("logistic", dtype);
     let x = uniform(key, shape, dtype, tiny, 1.0);
     x.log() - log1p(-x)
 }
 
 /// Samples from the Pareto distribution of shape parameter `b`: `jax.random.pareto`.
-#[track_caller]
+#[op]
 pub fn pareto(key: Key<Tensor>, b: impl Operand, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let _scope = function("pareto");
     let shape = shape.into();
     let [b] = parameters("pareto", &shape, dtype, [b.to_tensor(&TensorType::scalar(dtype))]);
     (exponential(key, shape, dtype) / b).exp()
@@ -61,9 +55,8 @@ pub fn pareto(key: Key<Tensor>, b: impl Operand, shape: impl Into<Shape>, dtype:
 
 /// Samples -1 or 1, each with probability 1/2: `jax.random.rademacher`. `dtype` is any number type
 /// with a sign.
-#[track_caller]
+#[op]
 pub fn rademacher(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let _scope = function("rademacher");
     if dtype.is_unsigned() || dtype == DType::Bool {
         fail_op("rademacher", format!("draws numbers with a sign, and was asked for {dtype}"));
     }
@@ -71,16 +64,15 @@ pub fn rademacher(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Te
 }
 
 /// Samples from the Maxwell distribution of scale 1: `jax.random.maxwell`.
-#[track_caller]
+#[op]
 pub fn maxwell(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let _scope = function("maxwell");
     let shape = shape.into();
     normal(key, shape.with_axis(shape.rank(), 3), dtype).square().sum(-1).sqrt()
 }
 
 /// Samples from the double-sided Maxwell distribution around `loc`: `jax.random.double_sided_maxwell`
 /// with scalar parameters.
-#[track_caller]
+#[op]
 pub fn double_sided_maxwell(
     key: Key<Tensor>,
     loc: f64,
@@ -88,7 +80,6 @@ pub fn double_sided_maxwell(
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("double_sided_maxwell");
     let shape = shape.into();
     let (of_size, of_sign) = key.split();
     let size = maxwell(of_size, &shape, dtype);
@@ -96,7 +87,7 @@ pub fn double_sided_maxwell(
 }
 
 /// Samples from the Weibull distribution: `jax.random.weibull_min`.
-#[track_caller]
+#[op(at_line)]
 pub fn weibull_min(
     key: Key<Tensor>,
     scale: impl Operand,
@@ -104,25 +95,21 @@ pub fn weibull_min(
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("weibull_min");
     let (shape, scalar) = (shape.into(), TensorType::scalar(dtype));
-    at_line(Location::caller(), || {
-        let given = [scale.to_tensor(&scalar), concentration.to_tensor(&scalar)];
-        let [scale, concentration] = parameters("weibull_min", &shape, dtype, given);
-        let u = uniform(key, &shape, dtype, 0.0, 1.0);
-        (-log1p(-u)).pow(1.0 / concentration) * scale
-    })
+    let given = [scale.to_tensor(&scalar), concentration.to_tensor(&scalar)];
+    let [scale, concentration] = parameters("weibull_min", &shape, dtype, given);
+    let u = uniform(key, &shape, dtype, 0.0, 1.0);
+    (-log1p(-u)).pow(1.0 / concentration) * scale
 }
 
 /// Samples from the Rayleigh distribution: `jax.random.rayleigh`.
-#[track_caller]
+#[op]
 pub fn rayleigh(
     key: Key<Tensor>,
     scale: impl Operand,
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("rayleigh");
     let shape = shape.into();
     let given = [scale.to_tensor(&TensorType::scalar(dtype))];
     let [scale] = parameters("rayleigh", &shape, dtype, given);
@@ -130,26 +117,22 @@ pub fn rayleigh(
 }
 
 /// Samples from the Wald (inverse Gaussian) distribution of this mean: `jax.random.wald`.
-#[track_caller]
+#[op(at_line)]
 pub fn wald(key: Key<Tensor>, mean: impl Operand, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let _scope = function("wald");
     let shape = shape.into();
-    at_line(Location::caller(), || {
-        let [mean] =
-            parameters("wald", &shape, dtype, [mean.to_tensor(&TensorType::scalar(dtype))]);
-        let (of_normal, of_choice) = key.split();
-        let y = normal(of_normal, &shape, dtype).square();
-        let z = uniform(of_choice, &shape, dtype, 0.0, 1.0);
-        let square = mean.square();
-        let root = (mean * 4.0 * y + square * y.square()).sqrt();
-        let x = mean + square * y / 2.0 - mean / 2.0 * root;
-        where_(z.le(mean / (mean + x)), x, square / x)
-    })
+    let [mean] = parameters("wald", &shape, dtype, [mean.to_tensor(&TensorType::scalar(dtype))]);
+    let (of_normal, of_choice) = key.split();
+    let y = normal(of_normal, &shape, dtype).square();
+    let z = uniform(of_choice, &shape, dtype, 0.0, 1.0);
+    let square = mean.square();
+    let root = (mean * 4.0 * y + square * y.square()).sqrt();
+    let x = mean + square * y / 2.0 - mean / 2.0 * root;
+    where_(z.le(mean / (mean + x)), x, square / x)
 }
 
 /// Samples from the triangular distribution over `left..right` with this `mode`:
 /// `jax.random.triangular`.
-#[track_caller]
+#[op(at_line)]
 pub fn triangular(
     key: Key<Tensor>,
     left: impl Operand,
@@ -158,28 +141,24 @@ pub fn triangular(
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("triangular");
     let (shape, scalar) = (shape.into(), TensorType::scalar(dtype));
-    at_line(Location::caller(), || {
-        let given = [left.to_tensor(&scalar), mode.to_tensor(&scalar), right.to_tensor(&scalar)];
-        let [left, mode, right] = parameters("triangular", &shape, dtype, given);
-        let u = uniform(key, &shape, dtype, 0.0, 1.0);
-        let width = right - left;
-        let low = left + (u * width * (mode - left)).sqrt();
-        let high = right - ((1.0 - u) * width * (right - mode)).sqrt();
-        where_(u.lt((mode - left) / width), low, high)
-    })
+    let given = [left.to_tensor(&scalar), mode.to_tensor(&scalar), right.to_tensor(&scalar)];
+    let [left, mode, right] = parameters("triangular", &shape, dtype, given);
+    let u = uniform(key, &shape, dtype, 0.0, 1.0);
+    let width = right - left;
+    let low = left + (u * width * (mode - left)).sqrt();
+    let high = right - ((1.0 - u) * width * (right - mode)).sqrt();
+    where_(u.lt((mode - left) / width), low, high)
 }
 
 /// Samples from the log-normal distribution: `jax.random.lognormal`.
-#[track_caller]
+#[op]
 pub fn lognormal(
     key: Key<Tensor>,
     sigma: impl Operand,
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("lognormal");
     let shape = shape.into();
     let given = [sigma.to_tensor(&TensorType::scalar(dtype))];
     let [sigma] = parameters("lognormal", &shape, dtype, given);
@@ -189,40 +168,37 @@ pub fn lognormal(
 /// Samples from the normal distribution with means along the last axis of `mean` and covariances `cov`,
 /// `[.., n, n]`, positive definite: `jax.random.multivariate_normal` by Cholesky factors. The result
 /// is `shape`, to which the axes before broadcast, and the last axis.
-#[track_caller]
+#[op(at_line)]
 pub fn multivariate_normal(
     key: Key<Tensor>,
     mean: Tensor,
     cov: Tensor,
     shape: impl Into<Shape>,
 ) -> Tensor {
-    let _scope = function("multivariate_normal");
     let (shape, ty, matrix) = (shape.into(), mean.ty(), cov.ty());
     let n = ty.shape.last().copied().unwrap_or(0);
     if ty.rank() == 0 || matrix.rank() < 2 || matrix.shape[matrix.rank() - 2..] != [n, n] {
         let problem = format!("takes means [.., n] and covariances [.., n, n]: {ty} and {matrix}");
         fail_op("multivariate_normal", problem);
     }
-    at_line(Location::caller(), || {
-        let noise = normal(key, shape.with_axis(shape.rank(), n), ty.dtype);
-        let factor = cholesky(cov);
-        let batch = Shape::from(&matrix.shape[..matrix.rank() - 2]);
-        let draws = match batch.rank() {
-            0 => noise.matmul(factor.t()),
-            _ => factor.matmul(noise.expand_dims(-1)).squeeze(-1),
-        };
-        let draws = mean + draws;
-        if draws.shape() != shape.with_axis(shape.rank(), n) {
-            let problem = format!("the parameters {ty} and {matrix} do not broadcast to {shape}");
-            fail_op("multivariate_normal", problem);
-        }
-        draws
-    })
+    let noise = normal(key, shape.with_axis(shape.rank(), n), ty.dtype);
+    let factor = cholesky(cov);
+    let batch = Shape::from(&matrix.shape[..matrix.rank() - 2]);
+    let draws = match batch.rank() {
+        0 => noise.matmul(factor.t()),
+        _ => factor.matmul(noise.expand_dims(-1)).squeeze(-1),
+    };
+    let draws = mean + draws;
+    if draws.shape() != shape.with_axis(shape.rank(), n) {
+        let problem = format!("the parameters {ty} and {matrix} do not broadcast to {shape}");
+        fail_op("multivariate_normal", problem);
+    }
+    draws
 }
 
 /// Samples matrices of `n` rows and `m` columns with orthonormal rows or columns, uniformly:
 /// `jax.random.orthogonal`. The result is `shape`, then both axes.
-#[track_caller]
+#[op(at_line)]
 pub fn orthogonal(
     key: Key<Tensor>,
     n: usize,
@@ -230,13 +206,10 @@ pub fn orthogonal(
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("orthogonal");
     let shape = shape.into();
-    at_line(Location::caller(), || {
-        let (rows, columns) = (n.max(m), n.min(m));
-        let noise = normal(key, [shape.numel(), rows, columns], dtype);
-        let q = vmap(|x: Tensor| orthonormal_columns(x))(noise);
-        let q = if n < m { q.swapaxes(-1, -2) } else { q };
-        q.reshape([&shape[..], &[n, m]].concat())
-    })
+    let (rows, columns) = (n.max(m), n.min(m));
+    let noise = normal(key, [shape.numel(), rows, columns], dtype);
+    let q = vmap(|x: Tensor| orthonormal_columns(x))(noise);
+    let q = if n < m { q.swapaxes(-1, -2) } else { q };
+    q.reshape([&shape[..], &[n, m]].concat())
 }

@@ -1,13 +1,11 @@
 //! Distributions of counts.
 
-use std::panic::Location;
-
 use super::{Key, parameters};
 use crate::random::real::uniform;
 use crate::trace::control::{scan, while_loop};
 use crate::trace::literal::Literal;
 use crate::trace::ops::{IndexMode, Operand, constant, full, full_like, where_, zeros, zeros_like};
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::{DType, Shape, TensorType};
 
 /// State of a loop that draws until every element has an accepted sample.
@@ -19,14 +17,13 @@ fn all_accepted(state: &Accepting) -> Tensor {
 
 /// Samples numbers of failures before the first success, plus 1, of trials with success probability
 /// `p`: `jax.random.geometric`. `dtype` is an integer type.
-#[track_caller]
+#[op]
 pub fn geometric(
     key: Key<Tensor>,
     p: impl Operand,
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("geometric");
     let shape = shape.into();
     let [p] = probabilities("geometric", &shape, [p.to_tensor(&TensorType::scalar(DType::F32))]);
     let u = uniform(key, &shape, p.dtype(), 0.0, 1.0);
@@ -84,34 +81,31 @@ fn poisson_by_rejection(key: Key<Tensor>, mean: Tensor) -> Tensor {
 /// Samples from the Poisson distribution of this mean, an f32 tensor that broadcasts to `shape` or a
 /// number: `jax.random.poisson`. `dtype` is an integer type. Samples of an infinite mean are the largest
 /// `i32`, for which JAX's loop takes minutes.
-#[track_caller]
+#[op(at_line)]
 pub fn poisson(
     key: Key<Tensor>,
     mean: impl Operand,
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("poisson");
     let shape = shape.into();
     if !dtype.is_int() {
         fail_op("poisson", format!("draws integers, and was asked for {dtype}"));
     }
-    at_line(Location::caller(), || {
-        let given = [mean.to_tensor(&TensorType::scalar(DType::F32))];
-        let [mean] = probabilities("poisson", &shape, given);
-        let small = mean.is_nan() | mean.lt(10.0);
-        // Both loops draw from the same key; the elements of the other one are done at once.
-        let words = key.into_data();
-        let of_products = where_(small, mean, zeros_like(mean));
-        // No sample of an infinite mean would be accepted.
-        let infinite = mean.eq(f64::INFINITY);
-        let of_rejection = where_(small | infinite, full_like(mean, 1e5), mean);
-        let by_products = poisson_by_products(Key::from_data(words), of_products);
-        let by_rejection = poisson_by_rejection(Key::from_data(words), of_rejection);
-        let drawn = where_(small, by_products, by_rejection);
-        let drawn = where_(infinite, full_like(drawn, f64::from(i32::MAX)), drawn);
-        where_(mean.eq(0.0), zeros_like(drawn), drawn).to(dtype)
-    })
+    let given = [mean.to_tensor(&TensorType::scalar(DType::F32))];
+    let [mean] = probabilities("poisson", &shape, given);
+    let small = mean.is_nan() | mean.lt(10.0);
+    // Both loops draw from the same key; the elements of the other one are done at once.
+    let words = key.into_data();
+    let of_products = where_(small, mean, zeros_like(mean));
+    // No sample of an infinite mean would be accepted.
+    let infinite = mean.eq(f64::INFINITY);
+    let of_rejection = where_(small | infinite, full_like(mean, 1e5), mean);
+    let by_products = poisson_by_products(Key::from_data(words), of_products);
+    let by_rejection = poisson_by_rejection(Key::from_data(words), of_rejection);
+    let drawn = where_(small, by_products, by_rejection);
+    let drawn = where_(infinite, full_like(drawn, f64::from(i32::MAX)), drawn);
+    where_(mean.eq(0.0), zeros_like(drawn), drawn).to(dtype)
 }
 
 /// Binomial samples of small means, by geometric steps.
@@ -188,7 +182,7 @@ fn binomial_by_rejection(key: Key<Tensor>, count: Tensor, p: Tensor) -> Tensor {
 /// Samples numbers of successes in `n` trials with success probability `p`, both numbers or tensors
 /// that broadcast to `shape`: `jax.random.binomial`. The result is of `dtype`, a float type; NaN where a
 /// parameter is negative or NaN.
-#[track_caller]
+#[op(at_line)]
 pub fn binomial(
     key: Key<Tensor>,
     n: impl Operand,
@@ -196,55 +190,49 @@ pub fn binomial(
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("binomial");
     let (shape, scalar) = (shape.into(), TensorType::scalar(dtype));
-    at_line(Location::caller(), || {
-        let given = [n.to_tensor(&scalar), p.to_tensor(&scalar)];
-        let [count, p] = parameters("binomial", &shape, dtype, given);
-        let low = p.lt(0.5);
-        let q = where_(low, p, 1.0 - p);
-        let bad_count = count.is_nan() | count.lt(0.0);
-        let bad_q = q.is_nan() | q.lt(0.0);
-        let is_nan = q.is_nan();
-        let infinite = count.is_inf();
-        let q = where_(bad_q, full_like(q, 0.01), q);
-        let few = bad_count | (count * q).le(10.0);
-        let count = count.floor();
-        let words = key.into_data();
-        let by_steps =
-            binomial_by_steps(Key::from_data(words), where_(few, count, zeros_like(count)), q);
-        let by_rejection = binomial_by_rejection(
-            Key::from_data(words),
-            where_(few, full_like(count, 1e4), count),
-            where_(few, full_like(q, 0.5), q),
-        );
-        let drawn = where_(few, by_steps, by_rejection);
-        let drawn = where_(bad_q | bad_count, full_like(drawn, f64::NAN), drawn);
-        let drawn = where_(infinite & !(bad_q | bad_count), full_like(drawn, f64::INFINITY), drawn);
-        where_(low | bad_count | is_nan | infinite, drawn, count - drawn)
-    })
+    let given = [n.to_tensor(&scalar), p.to_tensor(&scalar)];
+    let [count, p] = parameters("binomial", &shape, dtype, given);
+    let low = p.lt(0.5);
+    let q = where_(low, p, 1.0 - p);
+    let bad_count = count.is_nan() | count.lt(0.0);
+    let bad_q = q.is_nan() | q.lt(0.0);
+    let is_nan = q.is_nan();
+    let infinite = count.is_inf();
+    let q = where_(bad_q, full_like(q, 0.01), q);
+    let few = bad_count | (count * q).le(10.0);
+    let count = count.floor();
+    let words = key.into_data();
+    let by_steps =
+        binomial_by_steps(Key::from_data(words), where_(few, count, zeros_like(count)), q);
+    let by_rejection = binomial_by_rejection(
+        Key::from_data(words),
+        where_(few, full_like(count, 1e4), count),
+        where_(few, full_like(q, 0.5), q),
+    );
+    let drawn = where_(few, by_steps, by_rejection);
+    let drawn = where_(bad_q | bad_count, full_like(drawn, f64::NAN), drawn);
+    let drawn = where_(infinite & !(bad_q | bad_count), full_like(drawn, f64::INFINITY), drawn);
+    where_(low | bad_count | is_nan | infinite, drawn, count - drawn)
 }
 
 /// Samples how many of `n` trials, a number or a tensor of the other axes of `p`, end in each class, with
 /// probabilities along the last axis of `p`: `jax.random.multinomial`.
-#[track_caller]
+#[op(at_line)]
 pub fn multinomial(key: Key<Tensor>, n: impl Operand, p: Tensor) -> Tensor {
-    let _scope = function("multinomial");
     let ty = p.ty();
     if ty.rank() == 0 || !ty.dtype.is_float() {
         fail_op("multinomial", format!("takes probabilities along an axis, and was given {ty}"));
     }
-    at_line(Location::caller(), || {
-        let batch = ty.shape.without_axis(ty.rank() - 1);
-        let n = n.to_tensor(&TensorType::scalar(ty.dtype)).to(ty.dtype).broadcast_to(&batch);
-        let first = p.moveaxis(-1, 0);
-        let left = first.cumsum_reverse(0);
-        let ratios = first / where_(left.eq(0.0), full_like(left, 1.0), left);
-        let step = |rest: Tensor, (ratio, key): (Tensor, Key<Tensor>)| {
-            let count = binomial(key, rest, ratio.clip(0.0, 1.0), &batch, ty.dtype);
-            (rest - count, count)
-        };
-        let keys = key.split_batch(first.dim(0));
-        scan(step, n, (ratios, keys)).1.moveaxis(0, -1)
-    })
+    let batch = ty.shape.without_axis(ty.rank() - 1);
+    let n = n.to_tensor(&TensorType::scalar(ty.dtype)).to(ty.dtype).broadcast_to(&batch);
+    let first = p.moveaxis(-1, 0);
+    let left = first.cumsum_reverse(0);
+    let ratios = first / where_(left.eq(0.0), full_like(left, 1.0), left);
+    let step = |rest: Tensor, (ratio, key): (Tensor, Key<Tensor>)| {
+        let count = binomial(key, rest, ratio.clip(0.0, 1.0), &batch, ty.dtype);
+        (rest - count, count)
+    };
+    let keys = key.split_batch(first.dim(0));
+    scan(step, n, (ratios, keys)).1.moveaxis(0, -1)
 }

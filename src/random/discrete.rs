@@ -3,7 +3,7 @@
 use super::{Key, bits, check_shape};
 use crate::random::real::{gumbel, uniform};
 use crate::trace::ops::{self, IndexMode, Operand, where_};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Shape, Tensor, TensorType};
 
 /// Returns the smallest and the largest value of an integer type.
@@ -36,7 +36,7 @@ fn to_saturating(x: Tensor, dtype: DType) -> Tensor {
 ///
 /// Each number is the remainder of 64 random bits (128 for 64-bit types), computed in two halves;
 /// ranges that are not powers of two are slightly biased.
-#[track_caller]
+#[op]
 pub fn randint(
     key: Key<Tensor>,
     shape: impl Into<Shape>,
@@ -44,7 +44,6 @@ pub fn randint(
     high: impl Operand,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("randint");
     let shape = shape.into();
     let scalar = TensorType::scalar(DType::I64);
     let (low, high) = (low.to_tensor(&scalar), high.to_tensor(&scalar));
@@ -87,9 +86,8 @@ pub fn randint(
 
 /// Samples `true` with probability `p`, a number or a float tensor that broadcasts to `shape`:
 /// `jax.random.bernoulli`.
-#[track_caller]
+#[op]
 pub fn bernoulli(key: Key<Tensor>, p: impl Operand, shape: impl Into<Shape>) -> Tensor {
-    let _scope = function("bernoulli");
     let shape = shape.into();
     let p = p.to_tensor(&TensorType::scalar(DType::F32));
     check_shape("bernoulli", &shape, &[p]);
@@ -98,23 +96,21 @@ pub fn bernoulli(key: Key<Tensor>, p: impl Operand, shape: impl Into<Shape>) -> 
 
 /// Samples indices (i32) along `axis` of `logits` with probabilities `softmax(logits)`, and removes
 /// that axis: `jax.random.categorical`, the argmax of `logits + gumbel noise`.
-#[track_caller]
+#[op]
 pub fn categorical(key: Key<Tensor>, logits: Tensor, axis: isize) -> Tensor {
-    let _scope = function("categorical");
     let noise = gumbel(key, logits.shape(), logits.dtype());
     (noise + logits).argmax(axis)
 }
 
 /// [`categorical`] with several samples of each distribution: `draws` are axes inserted before the
 /// remaining axes of `logits`.
-#[track_caller]
+#[op]
 pub fn categorical_shaped(
     key: Key<Tensor>,
     logits: Tensor,
     axis: isize,
     draws: impl Into<Shape>,
 ) -> Tensor {
-    let _scope = function("categorical_shaped");
     let (shape, draws) = (logits.shape(), draws.into());
     let axis = ops::axis_of("categorical", axis, shape.rank());
     let full: Shape = draws.iter().chain(shape.iter()).copied().collect();
@@ -140,17 +136,15 @@ fn shuffle(key: Key<Tensor>, x: Tensor, axis: isize) -> Tensor {
 }
 
 /// Returns the numbers `0..n` (i32) in a random order: `jax.random.permutation(key, n)`.
-#[track_caller]
+#[op]
 pub fn permutation(key: Key<Tensor>, n: usize) -> Tensor {
-    let _scope = function("permutation");
     shuffle(key, ops::arange(n, DType::I32), 0)
 }
 
 /// Returns `x` with its slices along `axis` in a random order:
 /// `jax.random.permutation(key, x, axis)`.
-#[track_caller]
+#[op]
 pub fn permutation_of(key: Key<Tensor>, x: Tensor, axis: isize) -> Tensor {
-    let _scope = function("permutation_of");
     if x.rank() == 1 {
         return shuffle(key, x, axis);
     }
@@ -160,9 +154,8 @@ pub fn permutation_of(key: Key<Tensor>, x: Tensor, axis: isize) -> Tensor {
 
 /// Samples numbers (i32) from `0..n` uniformly, with or without replacement: the indices of
 /// `jax.random.choice(key, n, shape, replace)`.
-#[track_caller]
+#[op]
 pub fn choice(key: Key<Tensor>, n: usize, shape: impl Into<Shape>, replace: bool) -> Tensor {
-    let _scope = function("choice");
     let shape = shape.into();
     check_choice(n, &shape, replace);
     if replace {
@@ -175,14 +168,13 @@ pub fn choice(key: Key<Tensor>, n: usize, shape: impl Into<Shape>, replace: bool
 /// the indices of `jax.random.choice(key, n, shape, replace, p)`.
 ///
 /// With replacement, each sample is compared with all cumulative sums of the probabilities.
-#[track_caller]
+#[op]
 pub fn choice_weighted(
     key: Key<Tensor>,
     p: Tensor,
     shape: impl Into<Shape>,
     replace: bool,
 ) -> Tensor {
-    let _scope = function("choice_weighted");
     let (ty, shape) = (p.ty(), shape.into());
     if ty.rank() != 1 || !ty.dtype.is_float() {
         fail_op("choice", format!("takes a vector of probabilities, and was given {ty}"));

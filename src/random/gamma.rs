@@ -1,7 +1,5 @@
 //! The gamma distribution, and the distributions made of it.
 
-use std::panic::Location;
-
 use super::{Key, parameters};
 use crate::random::continuous::rademacher;
 use crate::random::real::{exponential, normal, uniform};
@@ -10,7 +8,7 @@ use crate::trace::custom::custom_jvp;
 use crate::trace::numpy::random_gamma_grad;
 use crate::trace::ops::{Operand, ones_like, where_, zeros_like};
 use crate::trace::remat::optimization_barrier;
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::vmap::vmap;
 use crate::trace::{DType, Shape, TensorType};
 
@@ -88,35 +86,29 @@ fn samples(key: Key<Tensor>, a: Tensor, log_space: bool) -> Tensor {
 /// assert!(draw.call(Key::new(0))?.to_vec::<f32>()?.iter().all(|&x| x > 0.0));
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op(at_line)]
 pub fn gamma(key: Key<Tensor>, a: impl Operand, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let _scope = function("gamma");
     let shape = shape.into();
-    at_line(Location::caller(), || {
-        let [a] = parameters("gamma", &shape, dtype, [a.to_tensor(&TensorType::scalar(dtype))]);
-        samples(key, a, false)
-    })
+    let [a] = parameters("gamma", &shape, dtype, [a.to_tensor(&TensorType::scalar(dtype))]);
+    samples(key, a, false)
 }
 
 /// Samples the logarithm of [`gamma`], which does not vanish for small `a`: `jax.random.loggamma`.
-#[track_caller]
+#[op(at_line)]
 pub fn loggamma(
     key: Key<Tensor>,
     a: impl Operand,
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("loggamma");
     let shape = shape.into();
-    at_line(Location::caller(), || {
-        let [a] = parameters("loggamma", &shape, dtype, [a.to_tensor(&TensorType::scalar(dtype))]);
-        samples(key, a, true)
-    })
+    let [a] = parameters("loggamma", &shape, dtype, [a.to_tensor(&TensorType::scalar(dtype))]);
+    samples(key, a, true)
 }
 
 /// Samples from the beta distribution of parameters `a` and `b`, numbers or tensors that broadcast to
 /// `shape`: `jax.random.beta`.
-#[track_caller]
+#[op(at_line)]
 pub fn beta(
     key: Key<Tensor>,
     a: impl Operand,
@@ -124,71 +116,59 @@ pub fn beta(
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("beta");
     let (shape, scalar) = (shape.into(), TensorType::scalar(dtype));
-    at_line(Location::caller(), || {
-        let given = [a.to_tensor(&scalar), b.to_tensor(&scalar)];
-        let [a, b] = parameters("beta", &shape, dtype, given);
-        let (of_a, of_b) = key.split();
-        let (x, y) = (samples(of_a, a, true), samples(of_b, b, true));
-        let largest = x.maximum(y);
-        let (x, y) = ((x - largest).exp(), (y - largest).exp());
-        x / (x + y)
-    })
+    let given = [a.to_tensor(&scalar), b.to_tensor(&scalar)];
+    let [a, b] = parameters("beta", &shape, dtype, given);
+    let (of_a, of_b) = key.split();
+    let (x, y) = (samples(of_a, a, true), samples(of_b, b, true));
+    let largest = x.maximum(y);
+    let (x, y) = ((x - largest).exp(), (y - largest).exp());
+    x / (x + y)
 }
 
 /// Samples from the Dirichlet distribution of the concentrations along the last axis of `alpha`:
 /// `jax.random.dirichlet`. The result is `shape`, to which the other axes of `alpha` broadcast, and
 /// the last axis.
-#[track_caller]
+#[op(at_line)]
 pub fn dirichlet(key: Key<Tensor>, alpha: Tensor, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let _scope = function("dirichlet");
     let (shape, ty) = (shape.into(), alpha.ty());
     let Some(&classes) = ty.shape.last() else {
         fail_op("dirichlet", format!("takes at least one axis, and was given {ty}"))
     };
-    at_line(Location::caller(), || {
-        let full = shape.with_axis(shape.rank(), classes);
-        let [alpha] = parameters("dirichlet", &full, dtype, [alpha]);
-        let log = samples(key, alpha, true);
-        let weights = (log - log.max_keepdims(-1).stop_gradient()).exp();
-        // JAX's XLA multiplies by the reciprocal where it divides rows by a number.
-        weights * (1.0 / weights.sum_keepdims(-1))
-    })
+    let full = shape.with_axis(shape.rank(), classes);
+    let [alpha] = parameters("dirichlet", &full, dtype, [alpha]);
+    let log = samples(key, alpha, true);
+    let weights = (log - log.max_keepdims(-1).stop_gradient()).exp();
+    // JAX's XLA multiplies by the reciprocal where it divides rows by a number.
+    weights * (1.0 / weights.sum_keepdims(-1))
 }
 
 /// Samples from Student's t distribution of `df` degrees of freedom: `jax.random.t`.
-#[track_caller]
+#[op(at_line)]
 pub fn t(key: Key<Tensor>, df: impl Operand, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let _scope = function("t");
     let shape = shape.into();
-    at_line(Location::caller(), || {
-        let [df] = parameters("t", &shape, dtype, [df.to_tensor(&TensorType::scalar(dtype))]);
-        let (of_normal, of_gamma) = key.split();
-        let half = df / 2.0;
-        normal(of_normal, &shape, dtype) * (half / samples(of_gamma, half, false)).sqrt()
-    })
+    let [df] = parameters("t", &shape, dtype, [df.to_tensor(&TensorType::scalar(dtype))]);
+    let (of_normal, of_gamma) = key.split();
+    let half = df / 2.0;
+    normal(of_normal, &shape, dtype) * (half / samples(of_gamma, half, false)).sqrt()
 }
 
 /// Samples from the chi-squared distribution of `df` degrees of freedom: `jax.random.chisquare`.
-#[track_caller]
+#[op(at_line)]
 pub fn chisquare(
     key: Key<Tensor>,
     df: impl Operand,
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("chisquare");
     let shape = shape.into();
-    at_line(Location::caller(), || {
-        let given = [df.to_tensor(&TensorType::scalar(dtype))];
-        let [df] = parameters("chisquare", &shape, dtype, given);
-        samples(key, df / 2.0, true).exp() * 2.0
-    })
+    let given = [df.to_tensor(&TensorType::scalar(dtype))];
+    let [df] = parameters("chisquare", &shape, dtype, given);
+    samples(key, df / 2.0, true).exp() * 2.0
 }
 
 /// Samples from the F distribution of `dfnum` and `dfden` degrees of freedom: `jax.random.f`.
-#[track_caller]
+#[op(at_line)]
 pub fn f(
     key: Key<Tensor>,
     dfnum: impl Operand,
@@ -196,47 +176,38 @@ pub fn f(
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("f");
     let (shape, scalar) = (shape.into(), TensorType::scalar(dtype));
-    at_line(Location::caller(), || {
-        let given = [dfnum.to_tensor(&scalar), dfden.to_tensor(&scalar)];
-        let [dfnum, dfden] = parameters("f", &shape, dtype, given);
-        let (of_den, of_num) = key.split();
-        let num = chisquare(of_num, dfnum, &shape, dtype) / dfnum;
-        num / (chisquare(of_den, dfden, &shape, dtype) / dfden)
-    })
+    let given = [dfnum.to_tensor(&scalar), dfden.to_tensor(&scalar)];
+    let [dfnum, dfden] = parameters("f", &shape, dtype, given);
+    let (of_den, of_num) = key.split();
+    let num = chisquare(of_num, dfnum, &shape, dtype) / dfnum;
+    num / (chisquare(of_den, dfden, &shape, dtype) / dfden)
 }
 
 /// Samples from the generalized normal distribution of power `p`: `jax.random.generalized_normal`.
-#[track_caller]
+#[op(at_line)]
 pub fn generalized_normal(
     key: Key<Tensor>,
     p: f64,
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("generalized_normal");
     let shape = shape.into();
-    at_line(Location::caller(), || {
-        let (of_size, of_sign) = key.split();
-        let size = gamma(of_size, 1.0 / p, &shape, dtype);
-        rademacher(of_sign, &shape, dtype) * size.pow(1.0 / p)
-    })
+    let (of_size, of_sign) = key.split();
+    let size = gamma(of_size, 1.0 / p, &shape, dtype);
+    rademacher(of_sign, &shape, dtype) * size.pow(1.0 / p)
 }
 
 /// Samples uniformly from the unit ball of the `p`-norm in `d` dimensions, the last axis:
 /// `jax.random.ball`.
-#[track_caller]
+#[op(at_line)]
 pub fn ball(key: Key<Tensor>, d: usize, p: f64, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let _scope = function("ball");
     let shape = shape.into();
-    at_line(Location::caller(), || {
-        let (of_direction, of_radius) = key.split();
-        let full = shape.with_axis(shape.rank(), d);
-        let direction = generalized_normal(of_direction, p, full, dtype);
-        let radius = exponential(of_radius, &shape, dtype);
-        let norm = (direction.abs().pow(p).sum(-1) + radius).pow(1.0 / p);
-        // As in `dirichlet`.
-        direction * (1.0 / norm).expand_dims(-1)
-    })
+    let (of_direction, of_radius) = key.split();
+    let full = shape.with_axis(shape.rank(), d);
+    let direction = generalized_normal(of_direction, p, full, dtype);
+    let radius = exponential(of_radius, &shape, dtype);
+    let norm = (direction.abs().pow(p).sum(-1) + radius).pow(1.0 / p);
+    // As in `dirichlet`.
+    direction * (1.0 / norm).expand_dims(-1)
 }

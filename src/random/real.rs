@@ -2,7 +2,7 @@
 
 use super::{Key, bits, check_shape};
 use crate::trace::ops::{Operand, where_};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Shape, Tensor, TensorType};
 
 /// Layout of a float type: the unsigned type of its size, the number of explicit mantissa bits, the
@@ -34,7 +34,7 @@ fn format(name: &str, dtype: DType) -> Format {
 /// range.
 ///
 /// The result can be `high` itself if it rounds to the upper bound.
-#[track_caller]
+#[op]
 pub fn uniform(
     key: Key<Tensor>,
     shape: impl Into<Shape>,
@@ -42,7 +42,6 @@ pub fn uniform(
     low: impl Operand,
     high: impl Operand,
 ) -> Tensor {
-    let _scope = function("uniform");
     let shape = shape.into();
     let format = format("uniform", dtype);
     let scalar = TensorType::scalar(dtype);
@@ -56,9 +55,8 @@ pub fn uniform(
 }
 
 /// Samples from the normal distribution with mean 0 and variance 1: `jax.random.normal`.
-#[track_caller]
+#[op]
 pub fn normal(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let _scope = function("normal");
     let format = format("normal", dtype);
     // The next representable number above -1: the inverse error function is infinite at -1.
     let low = -1.0 + 0.5f64.powi(format.mantissa as i32 + 1);
@@ -67,7 +65,7 @@ pub fn normal(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor
 
 /// Samples from the normal distribution with mean 0 and variance 1, truncated to `(lower, upper)`:
 /// `jax.random.truncated_normal`.
-#[track_caller]
+#[op]
 pub fn truncated_normal(
     key: Key<Tensor>,
     lower: f64,
@@ -75,7 +73,6 @@ pub fn truncated_normal(
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("truncated_normal");
     // The open interval as a closed interval.
     let (inner_lower, inner_upper) = match dtype {
         DType::F16 => {
@@ -123,16 +120,14 @@ pub(super) fn log1p(x: Tensor) -> Tensor {
 }
 
 /// Samples from the exponential distribution of rate 1: `jax.random.exponential`.
-#[track_caller]
+#[op]
 pub fn exponential(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let _scope = function("exponential");
     -log1p(-uniform(key, shape, dtype, 0.0, 1.0))
 }
 
 /// Samples from the standard Gumbel distribution: `jax.random.gumbel` in its default mode.
-#[track_caller]
+#[op]
 pub fn gumbel(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let _scope = function("gumbel");
     let tiny = format("gumbel", dtype).tiny;
     -(-uniform(key, shape, dtype, tiny, 1.0).log()).log()
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::op::{CondOp, Op, ScanOp, WhileOp};
 use super::program::{Program, Var};
-use super::tensor::{Tensor, Traced, at_line, bind, fail_op, function, trace_tree};
+use super::tensor::{Tensor, Traced, at_line, bind, fail_op, op, trace_tree};
 use super::types::{DType, TensorType};
 use crate::error::Loc;
 use crate::tree::{self, Path, Tree};
@@ -195,14 +195,13 @@ pub fn while_loop<C: Tree<Tensor>>(
 ///
 /// # Errors
 /// Ends the trace if `upper` does not fit `i32`, or if `body` changes the types of the carry.
-#[track_caller]
+#[op]
 pub fn fori_loop<C: Tree<Tensor>>(
     lower: usize,
     upper: usize,
     body: impl Fn(Tensor, C) -> C,
     init: C,
 ) -> C {
-    let _scope = function("fori_loop");
     let length = upper.saturating_sub(lower);
     if i32::try_from(upper).is_err() {
         fail_op("fori_loop", format!("the upper bound {upper} is above {}", i32::MAX));
@@ -219,9 +218,8 @@ pub fn fori_loop<C: Tree<Tensor>>(
 }
 
 /// `lax.map`: applies `f` to each slice along the first axis, one after another.
-#[track_caller]
+#[op]
 pub fn map<X: Tree<Tensor>, Y: Tree<Tensor>>(f: impl Fn(X) -> Y, xs: X) -> Y {
-    let _scope = function("map");
     scan_with(|(), x| ((), f(x)), (), xs, ScanOptions::default()).1
 }
 

@@ -18,7 +18,7 @@ use std::panic::Location;
 use super::mesh::{Mesh, Shardings, Specs};
 use super::op::{Op, ShardingKind, ShardingOp};
 use super::tensor::{
-    Tensor, Traced, at_line, axes_in_scope, bind1, fail_op, function, inline, trace_tree,
+    Tensor, Traced, at_line, axes_in_scope, bind1, fail_op, function, inline, op, trace_tree,
     within_axes,
 };
 use super::vmap::varying::varying_outputs;
@@ -81,9 +81,8 @@ pub fn shard_map<A: Tree<Tensor>, B: Tree<Tensor>>(
 ///
 /// # Errors
 /// Ends the trace as [`shard_map`].
-#[track_caller]
+#[op]
 pub fn with_sharding_constraint<A: Tree<Tensor>>(x: A, shardings: impl Into<Shardings>) -> A {
-    let _scope = function("with_sharding_constraint");
     let at = Location::caller();
     let Shardings { mesh, specs } = shardings.into();
     let ops = specs.ops(ShardingKind::Constraint, &mesh, &x, |leaf: &Tensor| leaf.rank());

@@ -20,6 +20,8 @@ use super::types::{DType, Shape, TensorType};
 use crate::error::{self, Loc, OperandNote, Origin, TraceError, fail};
 use crate::tree::{Leaf, Path, Tree};
 
+pub(crate) use podracer_derive::op;
+
 /// A traced value: the name of a value that a compiled function will have.
 ///
 /// It is `Copy` and a few bytes; its type is kept in the trace. Arithmetic is here, values are
@@ -99,7 +101,7 @@ pub(crate) fn fail_operands(
 pub(crate) struct FunctionScope(bool);
 
 /// Names the public function of the library that is running: errors of the operations that it
-/// binds carry its name and not theirs. The outermost function counts.
+/// binds carry its name and not theirs. The outermost function counts. `#[op]` calls it.
 pub(crate) fn function(name: &'static str) -> FunctionScope {
     STACK.with_borrow_mut(|stack| {
         let outermost = stack.function.is_none();
@@ -129,7 +131,7 @@ fn current_line(caller: Loc) -> Loc {
 
 /// Restores the stack when a trace ends, however it ends. Its functions do not depend on the closure
 /// that runs meanwhile, so that they are compiled once.
-struct Restore {
+pub(crate) struct Restore {
     frames: usize,
     notes: usize,
     axes: usize,
@@ -228,6 +230,13 @@ pub(crate) fn in_scope(axis: Axis) -> bool {
 pub(crate) fn at_line<R>(at: Loc, f: impl FnOnce() -> R) -> R {
     let _restore = Restore::at_line(at);
     f()
+}
+
+/// Binds every equation at the caller's line until the value is dropped: `#[op(at_line)]` calls it.
+/// The outermost line counts.
+#[track_caller]
+pub(crate) fn at_callers_line() -> Restore {
+    Restore::at_line(current_line(Location::caller()))
 }
 
 /// Runs `f` with every equation bound at the line that called for it, as the user's own code.

@@ -6,7 +6,7 @@ use super::super::{
 use super::chosen;
 use crate::trace::Tensor;
 use crate::trace::ops::{concatenate, stack, where_};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 
 /// Projects distributions onto other atoms: `rlax.categorical_l2_project` (Bellemare et al. 2017).
 ///
@@ -15,9 +15,8 @@ use crate::trace::tensor::{fail_op, function};
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if `z_q` is no vector.
-#[track_caller]
+#[op]
 pub fn categorical_l2_project(z_p: Tensor, probs: Tensor, z_q: Tensor) -> Tensor {
-    let _scope = function("categorical_l2_project");
     let op = "categorical_l2_project";
     ensure_floats(op, ["z_p", "probs", "z_q"], [z_p, probs, z_q]);
     if z_q.rank() != 1 || z_q.dim(0) == 0 || z_p.rank() == 0 {
@@ -43,7 +42,7 @@ pub fn categorical_l2_project(z_p: Tensor, probs: Tensor, z_q: Tensor) -> Tensor
 ///
 /// # Errors
 /// Ends the trace in the cases of [`categorical_l2_project`], or if the shapes do not fit.
-#[track_caller]
+#[op]
 pub fn categorical_td_learning(
     v_atoms_tm1: Tensor,
     v_logits_tm1: Tensor,
@@ -52,7 +51,6 @@ pub fn categorical_td_learning(
     v_atoms_t: Tensor,
     v_logits_t: Tensor,
 ) -> Tensor {
-    let _scope = function("categorical_td_learning");
     let op = "categorical_td_learning";
     ensure_same_shape(op, ["r_t", "discount_t"], [r_t, discount_t]);
     ensure_without_last_axis(op, ["v_logits_tm1", "r_t"], v_logits_tm1, r_t);
@@ -80,7 +78,7 @@ fn row_of(values: Tensor, actions: Tensor, op: &str) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace in the cases of [`categorical_l2_project`], or if actions are not integers.
-#[track_caller]
+#[op]
 pub fn categorical_q_learning(
     q_atoms_tm1: Tensor,
     q_logits_tm1: Tensor,
@@ -90,7 +88,6 @@ pub fn categorical_q_learning(
     q_atoms_t: Tensor,
     q_logits_t: Tensor,
 ) -> Tensor {
-    let _scope = function("categorical_q_learning");
     let mean = (q_logits_t.softmax(-1) * q_atoms_t).sum(-1);
     categorical_double_q_learning(
         q_atoms_tm1,
@@ -109,7 +106,7 @@ pub fn categorical_q_learning(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`categorical_q_learning`].
-#[track_caller]
+#[op]
 #[allow(clippy::too_many_arguments)]
 pub fn categorical_double_q_learning(
     q_atoms_tm1: Tensor,
@@ -121,7 +118,6 @@ pub fn categorical_double_q_learning(
     q_logits_t: Tensor,
     q_t_selector: Tensor,
 ) -> Tensor {
-    let _scope = function("categorical_double_q_learning");
     let op = "categorical_double_q_learning";
     let logits_t = row_of(q_logits_t, q_t_selector.argmax(-1), op);
     let logits_tm1 = row_of(q_logits_tm1, a_tm1, op);
@@ -137,14 +133,13 @@ pub fn categorical_double_q_learning(
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if quantiles and probabilities have
 /// different shapes.
-#[track_caller]
+#[op]
 pub fn quantile_regression_loss(
     dist_src: Tensor,
     tau_src: Tensor,
     dist_target: Tensor,
     huber_param: f64,
 ) -> Tensor {
-    let _scope = function("quantile_regression_loss");
     let names = ["dist_src", "tau_src", "dist_target"];
     let op = "quantile_regression_loss";
     ensure_floats(op, names, [dist_src, tau_src, dist_target]);
@@ -161,7 +156,7 @@ pub fn quantile_regression_loss(
 ///
 /// # Errors
 /// Ends the trace if an argument has another type, or if the shapes do not fit.
-#[track_caller]
+#[op]
 #[allow(clippy::too_many_arguments)]
 pub fn quantile_q_learning(
     dist_q_tm1: Tensor,
@@ -173,7 +168,6 @@ pub fn quantile_q_learning(
     dist_q_t: Tensor,
     huber_param: f64,
 ) -> Tensor {
-    let _scope = function("quantile_q_learning");
     let op = "quantile_q_learning";
     let column = |values: Tensor, actions| row_of(values.swapaxes(-1, -2), actions, op);
     let best = column(dist_q_t, dist_q_t_selector.mean(-2).argmax(-1));
@@ -190,7 +184,7 @@ pub fn quantile_q_learning(
 ///
 /// # Errors
 /// Ends the trace if an argument has another type, or if the shapes do not fit.
-#[track_caller]
+#[op]
 #[allow(clippy::too_many_arguments)]
 pub fn quantile_expected_sarsa(
     dist_q_tm1: Tensor,
@@ -202,7 +196,6 @@ pub fn quantile_expected_sarsa(
     probs_a_t: Tensor,
     huber_param: f64,
 ) -> Tensor {
-    let _scope = function("quantile_expected_sarsa");
     let op = "quantile_expected_sarsa";
     ensure_same_shape(op, ["r_t", "discount_t"], [r_t, discount_t]);
     ensure_without_last_axis(op, ["probs_a_t", "r_t"], probs_a_t, r_t);

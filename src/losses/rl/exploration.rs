@@ -3,7 +3,7 @@
 use super::super::{ensure_floats, ensure_same_shape};
 use crate::random::{self, Key};
 use crate::trace::ops::{self, arange, concatenate, where_};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
@@ -11,9 +11,8 @@ use crate::tree::Tree;
 ///
 /// # Errors
 /// Ends the trace if actions are not floats.
-#[track_caller]
+#[op]
 pub fn add_gaussian_noise(key: Key<Tensor>, action: Tensor, stddev: f64) -> Tensor {
-    let _scope = function("add_gaussian_noise");
     ensure_floats("add_gaussian_noise", ["action"], [action]);
     action + random::normal(key, action.shape(), action.dtype()) * stddev
 }
@@ -23,7 +22,7 @@ pub fn add_gaussian_noise(key: Key<Tensor>, action: Tensor, stddev: f64) -> Tens
 ///
 /// # Errors
 /// Ends the trace unless actions and noise are floats of one shape.
-#[track_caller]
+#[op]
 pub fn add_ornstein_uhlenbeck_noise(
     key: Key<Tensor>,
     action: Tensor,
@@ -32,7 +31,6 @@ pub fn add_ornstein_uhlenbeck_noise(
     stddev: f64,
 ) -> (Tensor, Tensor) {
     let op = "add_ornstein_uhlenbeck_noise";
-    let _scope = function(op);
     ensure_floats(op, ["action", "noise_tm1"], [action, noise_tm1]);
     ensure_same_shape(op, ["action", "noise_tm1"], [action, noise_tm1]);
     let drawn = random::normal(key, action.shape(), action.dtype());
@@ -44,14 +42,13 @@ pub fn add_ornstein_uhlenbeck_noise(
 ///
 /// # Errors
 /// Ends the trace if priors are not floats, or have no axis of actions.
-#[track_caller]
+#[op]
 pub fn add_dirichlet_noise(
     key: Key<Tensor>,
     prior: Tensor,
     dirichlet_alpha: f64,
     dirichlet_fraction: f64,
 ) -> Tensor {
-    let _scope = function("add_dirichlet_noise");
     ensure_floats("add_dirichlet_noise", ["prior"], [prior]);
     let shape = prior.shape();
     let Some((&actions, batch)) = shape.split_last() else {
@@ -77,13 +74,12 @@ pub struct KnnQueryResult<T> {
 ///
 /// # Errors
 /// Ends the trace unless both are float matrices of equal rows.
-#[track_caller]
+#[op]
 pub fn knn_query(
     data: Tensor,
     query_points: Tensor,
     num_neighbors: usize,
 ) -> KnnQueryResult<Tensor> {
-    let _scope = function("knn_query");
     ensure_floats("knn_query", ["data", "query_points"], [data, query_points]);
     if data.rank() != 2 || query_points.rank() != 2 || data.dim(1) != query_points.dim(1) {
         let problem = format!(
@@ -176,13 +172,12 @@ impl EpisodicMemory {
 ///
 /// # Errors
 /// Ends the trace unless the embeddings are floats `[n, size]` of the size of the memory.
-#[track_caller]
+#[op]
 pub fn episodic_memory_intrinsic_rewards(
     embeddings: Tensor,
     options: &EpisodicMemory,
     state: IntrinsicRewardState<Tensor>,
 ) -> (Tensor, IntrinsicRewardState<Tensor>) {
-    let _scope = function("episodic_memory_intrinsic_rewards");
     let found = knn_query(state.memory, embeddings, options.num_neighbors);
     let distances = found.neighbor_neg_distances;
     let (places, count) = (state.memory.dim(0) as i32, embeddings.dim(0));

@@ -2,7 +2,7 @@
 
 use super::super::{ensure_floats, ensure_same_shape};
 use crate::trace::Tensor;
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::tree::Tree;
 
 /// Added to sums of weights, and least value of multipliers.
@@ -68,14 +68,13 @@ fn kl_losses(
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, if the shapes do not fit, or if there are
 /// no constraints.
-#[track_caller]
+#[op]
 pub fn mpo_loss(
     sample_log_probs: Tensor,
     sample_q_values: Tensor,
     temperature_constraint: LagrangePenalty,
     kl_constraints: &[(Tensor, LagrangePenalty)],
 ) -> (Tensor, MpoOutputs<Tensor>) {
-    let _scope = function("mpo_loss");
     let names = ["sample_log_probs", "sample_q_values"];
     ensure_floats("mpo_loss", names, [sample_log_probs, sample_q_values]);
     ensure_same_shape("mpo_loss", names, [sample_log_probs, sample_q_values]);
@@ -102,7 +101,7 @@ pub fn mpo_loss(
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, if the shapes do not fit, if there are no
 /// constraints, or if the fraction selects no sample.
-#[track_caller]
+#[op]
 pub fn vmpo_loss(
     sample_log_probs: Tensor,
     advantages: Tensor,
@@ -110,7 +109,6 @@ pub fn vmpo_loss(
     kl_constraints: &[(Tensor, LagrangePenalty)],
     top_k_fraction: f64,
 ) -> (Tensor, MpoOutputs<Tensor>) {
-    let _scope = function("vmpo_loss");
     let names = ["sample_log_probs", "advantages"];
     ensure_floats("vmpo_loss", names, [sample_log_probs, advantages]);
     ensure_same_shape("vmpo_loss", names, [sample_log_probs, advantages]);

@@ -5,7 +5,7 @@ use super::chosen;
 use crate::distributions::Categorical;
 use crate::trace::Tensor;
 use crate::trace::ops::where_;
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 
 /// Computes the deterministic policy gradient loss for each element: `rlax.dpg_loss` (Silver et al.
 /// 2014). Its gradient by the action `a_t` is `-dqda_t`.
@@ -14,9 +14,8 @@ use crate::trace::tensor::function;
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if the shapes differ.
-#[track_caller]
+#[op]
 pub fn dpg_loss(a_t: Tensor, dqda_t: Tensor, dqda_clipping: Option<f64>) -> Tensor {
-    let _scope = function("dpg_loss");
     ensure_floats("dpg_loss", ["a_t", "dqda_t"], [a_t, dqda_t]);
     ensure_same_shape("dpg_loss", ["a_t", "dqda_t"], [a_t, dqda_t]);
     let dqda_t = match dqda_clipping {
@@ -37,9 +36,8 @@ pub fn dpg_loss(a_t: Tensor, dqda_t: Tensor, dqda_clipping: Option<f64>) -> Tens
 /// # Errors
 /// Ends the trace if logits are not floats, or if actions (integers), advantages and weights do not
 /// have the shape of the logits without the last axis.
-#[track_caller]
+#[op]
 pub fn policy_gradient_loss(logits_t: Tensor, a_t: Tensor, adv_t: Tensor, w_t: Tensor) -> Tensor {
-    let _scope = function("policy_gradient_loss");
     ensure_floats("policy_gradient_loss", ["logits_t", "adv_t"], [logits_t, adv_t]);
     let log_pi = chosen("policy_gradient_loss", logits_t.log_softmax(-1), a_t);
     ensure_same_shape("policy_gradient_loss", ["a_t", "adv_t", "w_t"], [a_t, adv_t, w_t]);
@@ -51,9 +49,8 @@ pub fn policy_gradient_loss(logits_t: Tensor, a_t: Tensor, adv_t: Tensor, w_t: T
 ///
 /// # Errors
 /// Ends the trace if logits are not floats, or if weights do not have their shape without the last axis.
-#[track_caller]
+#[op]
 pub fn entropy_loss(logits_t: Tensor, w_t: Tensor) -> Tensor {
-    let _scope = function("entropy_loss");
     ensure_floats("entropy_loss", ["logits_t"], [logits_t]);
     ensure_without_last_axis("entropy_loss", ["logits_t", "w_t"], logits_t, w_t);
     -(Categorical::new(logits_t).entropy() * w_t).mean(..)
@@ -74,9 +71,8 @@ fn advantages(op: &str, logits_t: Tensor, q_t: Tensor) -> (Tensor, Tensor) {
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if the shapes differ.
-#[track_caller]
+#[op]
 pub fn qpg_loss(logits_t: Tensor, q_t: Tensor) -> Tensor {
-    let _scope = function("qpg_loss");
     let (policy, advantage) = advantages("qpg_loss", logits_t, q_t);
     (-policy * advantage.stop_gradient()).sum(-1).mean(..)
 }
@@ -85,9 +81,8 @@ pub fn qpg_loss(logits_t: Tensor, q_t: Tensor) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if the shapes differ.
-#[track_caller]
+#[op]
 pub fn rm_loss(logits_t: Tensor, q_t: Tensor) -> Tensor {
-    let _scope = function("rm_loss");
     let (policy, advantage) = advantages("rm_loss", logits_t, q_t);
     (-policy * advantage.relu().stop_gradient()).sum(-1).mean(..)
 }
@@ -96,9 +91,8 @@ pub fn rm_loss(logits_t: Tensor, q_t: Tensor) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if the shapes differ.
-#[track_caller]
+#[op]
 pub fn rpg_loss(logits_t: Tensor, q_t: Tensor) -> Tensor {
-    let _scope = function("rpg_loss");
     let (_, advantage) = advantages("rpg_loss", logits_t, q_t);
     advantage.relu().sum(-1).mean(..)
 }
@@ -108,9 +102,8 @@ pub fn rpg_loss(logits_t: Tensor, q_t: Tensor) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if the shapes differ.
-#[track_caller]
+#[op]
 pub fn clipped_surrogate_pg_loss(prob_ratios_t: Tensor, adv_t: Tensor, epsilon: f64) -> Tensor {
-    let _scope = function("clipped_surrogate_pg_loss");
     let names = ["prob_ratios_t", "adv_t"];
     ensure_floats("clipped_surrogate_pg_loss", names, [prob_ratios_t, adv_t]);
     ensure_same_shape("clipped_surrogate_pg_loss", names, [prob_ratios_t, adv_t]);

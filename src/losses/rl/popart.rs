@@ -2,7 +2,7 @@
 
 use super::super::{ensure_floats, ensure_same_shape};
 use crate::trace::ops::{self, one_hot};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Tensor};
 use crate::tree::Tree;
 
@@ -51,9 +51,8 @@ impl PopArtState<Tensor> {
     ///
     /// # Errors
     /// Ends the trace unless indices are integers of the shape of the targets.
-    #[track_caller]
+    #[op]
     pub fn normalize(&self, unnormalized: Tensor, indices: Tensor) -> Tensor {
-        let _scope = function("normalize");
         ensure_indices("normalize", unnormalized, indices);
         (unnormalized - self.of(self.shift, indices)) / self.of(self.scale, indices)
     }
@@ -62,9 +61,8 @@ impl PopArtState<Tensor> {
     ///
     /// # Errors
     /// Ends the trace unless indices are integers of the shape of the predictions.
-    #[track_caller]
+    #[op]
     pub fn unnormalize(&self, normalized: Tensor, indices: Tensor) -> Tensor {
-        let _scope = function("unnormalize");
         ensure_indices("unnormalize", normalized, indices);
         self.of(self.scale, indices) * normalized + self.of(self.shift, indices)
     }
@@ -74,9 +72,8 @@ impl PopArtState<Tensor> {
     ///
     /// # Errors
     /// Ends the trace unless indices are integers of the shape of the inputs without the last axis.
-    #[track_caller]
+    #[op]
     pub fn unnormalize_linear(&self, inputs: Tensor, indices: Tensor) -> (Tensor, Tensor) {
-        let _scope = function("unnormalize_linear");
         let normalized = super::chosen("unnormalize_linear", inputs, indices);
         (normalized, self.unnormalize(normalized, indices))
     }
@@ -87,7 +84,7 @@ impl PopArtState<Tensor> {
 ///
 /// # Errors
 /// Ends the trace unless indices are integers of the shape of the targets.
-#[track_caller]
+#[op]
 pub fn art(
     state: &PopArtState<Tensor>,
     targets: Tensor,
@@ -96,7 +93,6 @@ pub fn art(
     scale_lb: f64,
     scale_ub: f64,
 ) -> PopArtState<Tensor> {
-    let _scope = function("art");
     ensure_indices("art", targets, indices);
     let (flat, indices) = (targets.ravel(), indices.ravel());
     let chosen = one_hot(indices, state.shift.dim(0), flat.dtype());
@@ -119,13 +115,12 @@ pub fn art(
 ///
 /// # Errors
 /// Ends the trace if the biases have another shape than the statistics.
-#[track_caller]
+#[op]
 pub fn pop(
     (w, b): (Tensor, Tensor),
     old: &PopArtState<Tensor>,
     new: &PopArtState<Tensor>,
 ) -> (Tensor, Tensor) {
-    let _scope = function("pop");
     ensure_same_shape("pop", ["b", "shift"], [b, old.shift]);
     (w * (old.scale / new.scale), (old.scale * b + old.shift - new.shift) / new.scale)
 }

@@ -4,7 +4,7 @@ use super::{broadcast_like, chosen, ensure_sequences};
 use crate::trace::Tensor;
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{Operand, concatenate, ones, where_, zeros, zeros_like};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 
 /// Runs `x = addend + factor * x` from the last step to the first, starting at `last`; returns all.
 #[track_caller]
@@ -26,14 +26,13 @@ pub(super) fn accumulate(addends: Tensor, factors: Tensor, last: Tensor) -> Tens
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if the shapes differ.
-#[track_caller]
+#[op]
 pub fn lambda_returns(
     r_t: Tensor,
     discount_t: Tensor,
     v_t: Tensor,
     lambda: impl Operand,
 ) -> Tensor {
-    let _scope = function("lambda_returns");
     ensure_sequences("lambda_returns", ["r_t", "discount_t", "v_t"], [r_t, discount_t, v_t]);
     let lambda = broadcast_like(lambda, r_t);
     let addends = r_t + discount_t * (1.0 - lambda) * v_t;
@@ -45,9 +44,8 @@ pub fn lambda_returns(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`lambda_returns`].
-#[track_caller]
+#[op]
 pub fn discounted_returns(r_t: Tensor, discount_t: Tensor, v_t: impl Operand) -> Tensor {
-    let _scope = function("discounted_returns");
     ensure_sequences("discounted_returns", ["r_t", "discount_t"], [r_t, discount_t]);
     lambda_returns(r_t, discount_t, broadcast_like(v_t, r_t), 1.0)
 }
@@ -57,7 +55,7 @@ pub fn discounted_returns(r_t: Tensor, discount_t: Tensor, v_t: impl Operand) ->
 ///
 /// # Errors
 /// Ends the trace if `n` is 0, if an argument does not consist of floats, or if the shapes differ.
-#[track_caller]
+#[op]
 pub fn n_step_bootstrapped_returns(
     r_t: Tensor,
     discount_t: Tensor,
@@ -65,7 +63,6 @@ pub fn n_step_bootstrapped_returns(
     n: usize,
     lambda: impl Operand,
 ) -> Tensor {
-    let _scope = function("n_step_bootstrapped_returns");
     let op = "n_step_bootstrapped_returns";
     ensure_sequences(op, ["r_t", "discount_t", "v_t"], [r_t, discount_t, v_t]);
     if n == 0 {
@@ -99,7 +96,7 @@ pub fn n_step_bootstrapped_returns(
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if the shapes do not fit.
-#[track_caller]
+#[op]
 pub fn importance_corrected_td_errors(
     r_t: Tensor,
     discount_t: Tensor,
@@ -107,7 +104,6 @@ pub fn importance_corrected_td_errors(
     lambda: impl Operand,
     values: Tensor,
 ) -> Tensor {
-    let _scope = function("importance_corrected_td_errors");
     let op = "importance_corrected_td_errors";
     let (v_tm1, v_t) = before_and_after(op, r_t, values);
     let names = ["r_t", "discount_t", "rho_tm1", "values without the last"];
@@ -140,14 +136,13 @@ fn before_and_after(op: &str, r_t: Tensor, values: Tensor) -> (Tensor, Tensor) {
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if the shapes do not fit.
-#[track_caller]
+#[op]
 pub fn truncated_generalized_advantage_estimation(
     r_t: Tensor,
     discount_t: Tensor,
     lambda: impl Operand,
     values: Tensor,
 ) -> Tensor {
-    let _scope = function("truncated_generalized_advantage_estimation");
     let op = "truncated_generalized_advantage_estimation";
     let (v_tm1, v_t) = before_and_after(op, r_t, values);
     let names = ["r_t", "discount_t", "values without the last"];
@@ -168,7 +163,7 @@ pub fn truncated_generalized_advantage_estimation(
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if the shapes do not fit.
-#[track_caller]
+#[op]
 pub fn general_off_policy_returns_from_q_and_v(
     q_t: Tensor,
     v_t: Tensor,
@@ -176,7 +171,6 @@ pub fn general_off_policy_returns_from_q_and_v(
     discount_t: Tensor,
     c_t: Tensor,
 ) -> Tensor {
-    let _scope = function("general_off_policy_returns_from_q_and_v");
     let op = "general_off_policy_returns_from_q_and_v";
     ensure_sequences(op, ["r_t", "discount_t", "v_t"], [r_t, discount_t, v_t]);
     let length = r_t.dim(0);
@@ -200,7 +194,7 @@ pub fn general_off_policy_returns_from_q_and_v(
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if the shapes do not fit.
-#[track_caller]
+#[op]
 pub fn general_off_policy_returns_from_action_values(
     q_t: Tensor,
     a_t: Tensor,
@@ -209,7 +203,6 @@ pub fn general_off_policy_returns_from_action_values(
     c_t: Tensor,
     pi_t: Tensor,
 ) -> Tensor {
-    let _scope = function("general_off_policy_returns_from_action_values");
     let op = "general_off_policy_returns_from_action_values";
     ensure_sequences(op, ["q_t", "pi_t"], [q_t, pi_t]);
     let q_a_t = chosen(op, q_t, a_t);
@@ -232,9 +225,8 @@ pub fn general_off_policy_returns_from_action_values(
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if the shapes differ.
-#[track_caller]
+#[op]
 pub fn upgo_returns(r_t: Tensor, discount_t: Tensor, v_t: Tensor) -> Tensor {
-    let _scope = function("upgo_returns");
     ensure_sequences("upgo_returns", ["r_t", "discount_t", "v_t"], [r_t, discount_t, v_t]);
     let length = r_t.dim(0);
     let next = |x: Tensor| x.slice_axis(0, 1, length);

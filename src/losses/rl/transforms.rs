@@ -4,44 +4,39 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::trace::ops::{constant, linspace, one_hot, where_};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Tensor};
 
 /// Computes `sign(x) log(1 + |x|)`: `rlax.signed_logp1`.
-#[track_caller]
+#[op]
 pub fn signed_logp1(x: Tensor) -> Tensor {
-    let _scope = function("signed_logp1");
     x.sign() * x.abs().log1p()
 }
 
 /// Computes `sign(x) (e^|x| - 1)`, the inverse of [`signed_logp1`]: `rlax.signed_expm1`.
-#[track_caller]
+#[op]
 pub fn signed_expm1(x: Tensor) -> Tensor {
-    let _scope = function("signed_expm1");
     x.sign() * x.abs().expm1()
 }
 
 /// Computes `sign(x) (sqrt(|x| + 1) - 1) + eps x`: `rlax.signed_hyperbolic` (Pohlen et al. 2018).
 /// `eps` is 1e-3 in rlax.
-#[track_caller]
+#[op]
 pub fn signed_hyperbolic(x: Tensor, eps: f64) -> Tensor {
-    let _scope = function("signed_hyperbolic");
     x.sign() * ((x.abs() + 1.0).sqrt() - 1.0) + eps * x
 }
 
 /// Computes the inverse of [`signed_hyperbolic`]: `rlax.signed_parabolic`.
-#[track_caller]
+#[op]
 pub fn signed_parabolic(x: Tensor, eps: f64) -> Tensor {
-    let _scope = function("signed_parabolic");
     let root = (1.0 + 4.0 * eps * (eps + 1.0 + x.abs())).sqrt();
     let z = root / 2.0 / eps - 1.0 / 2.0 / eps;
     x.sign() * (z.square() - 1.0)
 }
 
 /// Computes the Box-Cox-like power transformation: `rlax.power`.
-#[track_caller]
+#[op]
 pub fn power(x: Tensor, p: f64) -> Tensor {
-    let _scope = function("power");
     let q = p.sqrt();
     x.sign() * ((x.abs() / q + 1.0).pow(p) - 1.0) / q
 }
@@ -64,14 +59,13 @@ fn ensure_support(op: &str, min_value: f64, max_value: f64, num_bins: usize) {
 ///
 /// # Errors
 /// Ends the trace if there are fewer than 2 bins, or if the values do not ascend.
-#[track_caller]
+#[op]
 pub fn transform_to_2hot(
     scalar: Tensor,
     min_value: f64,
     max_value: f64,
     num_bins: usize,
 ) -> Tensor {
-    let _scope = function("transform_to_2hot");
     ensure_support("transform_to_2hot", min_value, max_value, num_bins);
     let (last, range) = (num_bins as f64 - 1.0, max_value - min_value);
     let scalar = scalar.clip(min_value, max_value);
@@ -89,14 +83,13 @@ pub fn transform_to_2hot(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`transform_to_2hot`].
-#[track_caller]
+#[op]
 pub fn transform_from_2hot(
     probs: Tensor,
     min_value: f64,
     max_value: f64,
     num_bins: usize,
 ) -> Tensor {
-    let _scope = function("transform_from_2hot");
     ensure_support("transform_from_2hot", min_value, max_value, num_bins);
     (probs * linspace(min_value, max_value, num_bins, probs.dtype())).sum(-1)
 }

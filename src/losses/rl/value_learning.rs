@@ -7,7 +7,7 @@ use super::{
 };
 use crate::trace::Tensor;
 use crate::trace::ops::Operand;
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 
 /// Returns `target - prediction`, with a constant target. Ends the trace with an error unless both are
 /// floats of one shape: arrays that broadcast would give an error for each pair of their elements.
@@ -37,9 +37,8 @@ fn one_step_error(
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if the shapes differ.
-#[track_caller]
+#[op]
 pub fn td_learning(v_tm1: Tensor, r_t: Tensor, discount_t: Tensor, v_t: Tensor) -> Tensor {
-    let _scope = function("td_learning");
     one_step_error("td_learning", v_tm1, r_t, discount_t, v_t)
 }
 
@@ -47,7 +46,7 @@ pub fn td_learning(v_tm1: Tensor, r_t: Tensor, discount_t: Tensor, v_t: Tensor) 
 ///
 /// # Errors
 /// Ends the trace in the cases of [`lambda_returns`].
-#[track_caller]
+#[op]
 pub fn td_lambda(
     v_tm1: Tensor,
     r_t: Tensor,
@@ -55,7 +54,6 @@ pub fn td_lambda(
     v_t: Tensor,
     lambda: impl Operand,
 ) -> Tensor {
-    let _scope = function("td_lambda");
     error_of("td_lambda", lambda_returns(r_t, discount_t, v_t, lambda), v_tm1)
 }
 
@@ -64,7 +62,7 @@ pub fn td_lambda(
 /// # Errors
 /// Ends the trace if actions are not integers, if another argument does not consist of floats, or if the
 /// shapes do not fit.
-#[track_caller]
+#[op]
 pub fn sarsa(
     q_tm1: Tensor,
     a_tm1: Tensor,
@@ -73,7 +71,6 @@ pub fn sarsa(
     q_t: Tensor,
     a_t: Tensor,
 ) -> Tensor {
-    let _scope = function("sarsa");
     let (op, value) = ("sarsa", chosen("sarsa", q_t, a_t));
     one_step_error(op, chosen(op, q_tm1, a_tm1), r_t, discount_t, value)
 }
@@ -82,7 +79,7 @@ pub fn sarsa(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`sarsa`].
-#[track_caller]
+#[op]
 pub fn expected_sarsa(
     q_tm1: Tensor,
     a_tm1: Tensor,
@@ -91,7 +88,6 @@ pub fn expected_sarsa(
     q_t: Tensor,
     probs_a_t: Tensor,
 ) -> Tensor {
-    let _scope = function("expected_sarsa");
     let op = "expected_sarsa";
     ensure_same_shape(op, ["q_t", "probs_a_t"], [q_t, probs_a_t]);
     let value = (q_t * probs_a_t).sum(-1);
@@ -102,7 +98,7 @@ pub fn expected_sarsa(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`sarsa`] and [`lambda_returns`].
-#[track_caller]
+#[op]
 pub fn sarsa_lambda(
     q_tm1: Tensor,
     a_tm1: Tensor,
@@ -112,7 +108,6 @@ pub fn sarsa_lambda(
     a_t: Tensor,
     lambda: impl Operand,
 ) -> Tensor {
-    let _scope = function("sarsa_lambda");
     let value = chosen("sarsa_lambda", q_t, a_t);
     td_lambda(chosen("sarsa_lambda", q_tm1, a_tm1), r_t, discount_t, value, lambda)
 }
@@ -121,7 +116,7 @@ pub fn sarsa_lambda(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`sarsa`].
-#[track_caller]
+#[op]
 pub fn q_learning(
     q_tm1: Tensor,
     a_tm1: Tensor,
@@ -129,7 +124,6 @@ pub fn q_learning(
     discount_t: Tensor,
     q_t: Tensor,
 ) -> Tensor {
-    let _scope = function("q_learning");
     let op = "q_learning";
     one_step_error(op, chosen(op, q_tm1, a_tm1), r_t, discount_t, q_t.max(-1))
 }
@@ -139,7 +133,7 @@ pub fn q_learning(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`sarsa`].
-#[track_caller]
+#[op]
 pub fn double_q_learning(
     q_tm1: Tensor,
     a_tm1: Tensor,
@@ -148,7 +142,6 @@ pub fn double_q_learning(
     q_t_value: Tensor,
     q_t_selector: Tensor,
 ) -> Tensor {
-    let _scope = function("double_q_learning");
     let op = "double_q_learning";
     let best = chosen(op, q_t_value, q_t_selector.argmax(-1));
     one_step_error(op, chosen(op, q_tm1, a_tm1), r_t, discount_t, best)
@@ -159,7 +152,7 @@ pub fn double_q_learning(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`sarsa`].
-#[track_caller]
+#[op]
 pub fn persistent_q_learning(
     q_tm1: Tensor,
     a_tm1: Tensor,
@@ -168,7 +161,6 @@ pub fn persistent_q_learning(
     q_t: Tensor,
     action_gap_scale: f64,
 ) -> Tensor {
-    let _scope = function("persistent_q_learning");
     let op = "persistent_q_learning";
     let corrected =
         (1.0 - action_gap_scale) * q_t.max(-1) + action_gap_scale * chosen(op, q_t, a_tm1);
@@ -180,7 +172,7 @@ pub fn persistent_q_learning(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`sarsa`].
-#[track_caller]
+#[op]
 pub fn qv_learning(
     q_tm1: Tensor,
     a_tm1: Tensor,
@@ -188,7 +180,6 @@ pub fn qv_learning(
     discount_t: Tensor,
     v_t: Tensor,
 ) -> Tensor {
-    let _scope = function("qv_learning");
     td_learning(chosen("qv_learning", q_tm1, a_tm1), r_t, discount_t, v_t)
 }
 
@@ -196,9 +187,8 @@ pub fn qv_learning(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`td_learning`].
-#[track_caller]
+#[op]
 pub fn qv_max(v_tm1: Tensor, r_t: Tensor, discount_t: Tensor, q_t: Tensor) -> Tensor {
-    let _scope = function("qv_max");
     td_learning(v_tm1, r_t, discount_t, q_t.max(-1))
 }
 
@@ -206,7 +196,7 @@ pub fn qv_max(v_tm1: Tensor, r_t: Tensor, discount_t: Tensor, q_t: Tensor) -> Te
 ///
 /// # Errors
 /// Ends the trace in the cases of [`sarsa`] and [`lambda_returns`].
-#[track_caller]
+#[op]
 pub fn q_lambda(
     q_tm1: Tensor,
     a_tm1: Tensor,
@@ -215,7 +205,6 @@ pub fn q_lambda(
     q_t: Tensor,
     lambda: impl Operand,
 ) -> Tensor {
-    let _scope = function("q_lambda");
     td_lambda(chosen("q_lambda", q_tm1, a_tm1), r_t, discount_t, q_t.max(-1), lambda)
 }
 
@@ -226,7 +215,7 @@ pub fn q_lambda(
 ///
 /// # Errors
 /// Ends the trace if an argument has another type, or if the shapes do not fit.
-#[track_caller]
+#[op]
 #[allow(clippy::too_many_arguments)]
 pub fn retrace(
     q_tm1: Tensor,
@@ -240,7 +229,6 @@ pub fn retrace(
     lambda: f64,
     eps: f64,
 ) -> Tensor {
-    let _scope = function("retrace");
     let identity = TxPair::identity();
     transformed_retrace(&identity, q_tm1, q_t, a_tm1, a_t, r_t, discount_t, pi_t, mu_t, lambda, eps)
 }
@@ -251,7 +239,7 @@ pub fn retrace(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`general_off_policy_returns_from_q_and_v`].
-#[track_caller]
+#[op]
 pub fn retrace_continuous(
     q_tm1: Tensor,
     q_t: Tensor,
@@ -261,7 +249,6 @@ pub fn retrace_continuous(
     log_rhos: Tensor,
     lambda: f64,
 ) -> Tensor {
-    let _scope = function("retrace_continuous");
     let c_t = log_rhos.exp().minimum(1.0) * lambda;
     let target = general_off_policy_returns_from_q_and_v(q_t, v_t, r_t, discount_t, c_t);
     error_of("retrace_continuous", target, q_tm1)
@@ -271,7 +258,7 @@ pub fn retrace_continuous(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`q_lambda`].
-#[track_caller]
+#[op]
 pub fn transformed_q_lambda(
     tx: &TxPair,
     q_tm1: Tensor,
@@ -281,7 +268,6 @@ pub fn transformed_q_lambda(
     q_t: Tensor,
     lambda: impl Operand,
 ) -> Tensor {
-    let _scope = function("transformed_q_lambda");
     let returns = lambda_returns(r_t, discount_t, tx.apply_inv(q_t.max(-1)), lambda);
     let op = "transformed_q_lambda";
     error_of(op, tx.apply(returns), chosen(op, q_tm1, a_tm1))
@@ -291,7 +277,7 @@ pub fn transformed_q_lambda(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`retrace`].
-#[track_caller]
+#[op("retrace")]
 #[allow(clippy::too_many_arguments)]
 pub fn transformed_retrace(
     tx: &TxPair,
@@ -306,7 +292,6 @@ pub fn transformed_retrace(
     lambda: f64,
     eps: f64,
 ) -> Tensor {
-    let _scope = function("retrace");
     let pi_a_t = chosen("retrace", pi_t, a_t);
     ensure_sequences("retrace", ["mu_t", "pi_t of the actions"], [mu_t, pi_a_t]);
     let c_t = (pi_a_t / (mu_t + eps)).minimum(1.0) * lambda;
@@ -321,7 +306,7 @@ pub fn transformed_retrace(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`sarsa`] and [`n_step_bootstrapped_returns`].
-#[track_caller]
+#[op]
 #[allow(clippy::too_many_arguments)]
 pub fn transformed_n_step_q_learning(
     tx: &TxPair,
@@ -333,7 +318,6 @@ pub fn transformed_n_step_q_learning(
     discount_t: Tensor,
     n: usize,
 ) -> Tensor {
-    let _scope = function("transformed_n_step_q_learning");
     let op = "transformed_n_step_q_learning";
     let v_t = tx.apply_inv(chosen(op, target_q_t, a_t));
     let returns = n_step_bootstrapped_returns(r_t, discount_t, v_t, n, 1.0);

@@ -4,7 +4,7 @@ use super::returns::accumulate;
 use super::{broadcast_like, ensure_sequences};
 use crate::trace::Tensor;
 use crate::trace::ops::{Operand, concatenate, zeros_like};
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 
 /// Thresholds of [`vtrace`] and [`vtrace_td_error_and_advantage`].
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,7 +55,7 @@ impl VTrace {
 ///
 /// # Errors
 /// Ends the trace if an argument does not consist of floats, or if the shapes differ.
-#[track_caller]
+#[op]
 pub fn vtrace(
     v_tm1: Tensor,
     v_t: Tensor,
@@ -65,7 +65,6 @@ pub fn vtrace(
     lambda: impl Operand,
     options: VTrace,
 ) -> Tensor {
-    let _scope = function("vtrace");
     let names = ["v_tm1", "v_t", "r_t", "discount_t", "rho_tm1"];
     ensure_sequences("vtrace", names, [v_tm1, v_t, r_t, discount_t, rho_tm1]);
     let c_tm1 = options.clipped(rho_tm1, 1.0) * broadcast_like(lambda, r_t);
@@ -81,7 +80,7 @@ pub fn vtrace(
 ///
 /// # Errors
 /// Ends the trace in the cases of [`vtrace`].
-#[track_caller]
+#[op]
 pub fn vtrace_td_error_and_advantage(
     v_tm1: Tensor,
     v_t: Tensor,
@@ -91,7 +90,6 @@ pub fn vtrace_td_error_and_advantage(
     lambda: impl Operand,
     options: VTrace,
 ) -> VTraceOutput<Tensor> {
-    let _scope = function("vtrace_td_error_and_advantage");
     let errors = vtrace(v_tm1, v_t, r_t, discount_t, rho_tm1, lambda, options);
     let length = r_t.dim(0);
     let lambda = broadcast_like(lambda, r_t).slice_axis(0, 0, length - 1);

@@ -6,7 +6,7 @@ use super::super::{
 };
 use crate::optim::transformation::GradientTransformation;
 use crate::trace::Tensor;
-use crate::trace::tensor::function;
+use crate::trace::tensor::op;
 use crate::tree::{self, Tree};
 
 /// Transformation built by [`scale_by_cocob`].
@@ -54,9 +54,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByCocob {
         }
     }
 
-    #[track_caller]
+    #[op("scale_by_cocob")]
     fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
-        let _scope = function("scale_by_cocob");
         let names = [
             "updates",
             "params",

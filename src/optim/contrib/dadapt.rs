@@ -1,13 +1,11 @@
 //! Optimizers that estimate the distance to the solution: D-Adaptation and Prodigy.
 
-use std::panic::Location;
-
 use super::super::adam::power;
 use super::super::lbfgs::tree_vdot;
 use super::super::{LearningRate, increment, leaves_of, zeros_like};
 use super::{rate_of, scalar_type, sum_of_absolutes};
 use crate::optim::transformation::GradientTransformation;
-use crate::trace::tensor::{at_line, function};
+use crate::trace::tensor::op;
 use crate::trace::{DType, Tensor, ops};
 use crate::tree::{self, Tree};
 
@@ -79,51 +77,44 @@ impl<L: LearningRate, P: Tree<Tensor>> GradientTransformation<P> for DadaptAdamw
         }
     }
 
-    #[track_caller]
+    #[op("dadapt_adamw", at_line)]
     fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
-        let _scope = function("dadapt_adamw");
         let names = ["updates", "params", "exp_avg", "exp_avg_sq", "grad_sum"];
         let trees = [grads, params, &state.exp_avg, &state.exp_avg_sq, &state.grad_sum];
         let [g, p, averages, squares, sums] = leaves_of("dadapt_adamw", names, trees);
-        at_line(Location::caller(), || {
-            let dtype = state.estim_lr.dtype();
-            let (b1, b2) = self.betas;
-            let root = b2.sqrt();
-            let count = increment(state.count);
-            let (rate, schedule) = rate_of(&self.learning_rate, state.schedule, dtype);
-            let step = state.estim_lr * rate * correction(self.betas, count, dtype);
-            let weighted: Vec<Tensor> =
-                sums.iter().zip(&squares).map(|(s, v)| *s / (v.sqrt() + self.eps)).collect();
-            let product = tree_vdot(&g, &weighted).to(dtype);
-            let mean = |old: &[Tensor],
-                        decay: f64,
-                        new: &dyn Fn(Tensor) -> Tensor|
-             -> Vec<Tensor> {
-                old.iter().zip(&g).map(|(old, g)| decay * *old + (1.0 - decay) * new(*g)).collect()
-            };
-            let scaled = |g: Tensor| step.to(g.dtype()) * g;
-            let averages = mean(&averages, b1, &scaled);
-            let squares = mean(&squares, b2, &|g| g * g);
-            let sums = mean(&sums, root, &scaled);
-            let numerator_weighted =
-                root * state.numerator_weighted + (1.0 - root) * step * product;
-            let estimate = numerator_weighted / ((1.0 - root) * sum_of_absolutes(&sums, dtype));
-            let parts = averages.iter().zip(&squares).zip(&p);
-            let updates = parts.map(|((m, v), p)| {
-                -self.weight_decay * step.to(p.dtype()) * *p - *m / (v.sqrt() + self.eps)
-            });
-            let updates: Vec<Tensor> = updates.collect();
-            let state = DadaptAdamwState {
-                exp_avg: tree::replace(grads, averages),
-                exp_avg_sq: tree::replace(grads, squares),
-                grad_sum: tree::replace(grads, sums),
-                estim_lr: state.estim_lr.maximum(estimate),
-                numerator_weighted,
-                count,
-                schedule,
-            };
-            (tree::replace(grads, updates), state)
-        })
+        let dtype = state.estim_lr.dtype();
+        let (b1, b2) = self.betas;
+        let root = b2.sqrt();
+        let count = increment(state.count);
+        let (rate, schedule) = rate_of(&self.learning_rate, state.schedule, dtype);
+        let step = state.estim_lr * rate * correction(self.betas, count, dtype);
+        let weighted: Vec<Tensor> =
+            sums.iter().zip(&squares).map(|(s, v)| *s / (v.sqrt() + self.eps)).collect();
+        let product = tree_vdot(&g, &weighted).to(dtype);
+        let mean = |old: &[Tensor], decay: f64, new: &dyn Fn(Tensor) -> Tensor| -> Vec<Tensor> {
+            old.iter().zip(&g).map(|(old, g)| decay * *old + (1.0 - decay) * new(*g)).collect()
+        };
+        let scaled = |g: Tensor| step.to(g.dtype()) * g;
+        let averages = mean(&averages, b1, &scaled);
+        let squares = mean(&squares, b2, &|g| g * g);
+        let sums = mean(&sums, root, &scaled);
+        let numerator_weighted = root * state.numerator_weighted + (1.0 - root) * step * product;
+        let estimate = numerator_weighted / ((1.0 - root) * sum_of_absolutes(&sums, dtype));
+        let parts = averages.iter().zip(&squares).zip(&p);
+        let updates = parts.map(|((m, v), p)| {
+            -self.weight_decay * step.to(p.dtype()) * *p - *m / (v.sqrt() + self.eps)
+        });
+        let updates: Vec<Tensor> = updates.collect();
+        let state = DadaptAdamwState {
+            exp_avg: tree::replace(grads, averages),
+            exp_avg_sq: tree::replace(grads, squares),
+            grad_sum: tree::replace(grads, sums),
+            estim_lr: state.estim_lr.maximum(estimate),
+            numerator_weighted,
+            count,
+            schedule,
+        };
+        (tree::replace(grads, updates), state)
     }
 }
 
@@ -207,14 +198,13 @@ impl<L: LearningRate, P: Tree<Tensor>> GradientTransformation<P> for Prodigy<L> 
         }
     }
 
-    #[track_caller]
+    #[op("prodigy", at_line)]
     fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
-        let _scope = function("prodigy");
         let names = ["updates", "params", "exp_avg", "exp_avg_sq", "grad_sum", "params0"];
         let trees =
             [grads, params, &state.exp_avg, &state.exp_avg_sq, &state.grad_sum, &state.params0];
         let leaves = leaves_of("prodigy", names, trees);
-        at_line(Location::caller(), || self.update_leaves(grads, leaves, state))
+        self.update_leaves(grads, leaves, state)
     }
 }
 

@@ -6,7 +6,7 @@ use super::super::lbfgs::tree_vdot;
 use super::super::{global_norm, increment, leaves_of};
 use super::scalar_type;
 use crate::optim::transformation::GradientTransformation;
-use crate::trace::tensor::{at_line, fail_op, function};
+use crate::trace::tensor::{at_line, fail_op, op};
 use crate::trace::{DType, Literal, Tensor, ops};
 use crate::tree::{self, Tree};
 
@@ -74,9 +74,8 @@ impl<O: GradientTransformation<P>, P: Tree<Tensor>> GradientTransformation<P> fo
         }
     }
 
-    #[track_caller]
+    #[op("mechanize")]
     fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
-        let _scope = function("mechanize");
         let names = ["updates", "params", "x0"];
         let [g, p, x0] = leaves_of("mechanize", names, [grads, params, &state.x0]);
         let (base, base_optimizer_state) =

@@ -7,7 +7,7 @@ use super::super::{
     scale_by_learning_rate, zeros_like,
 };
 use crate::optim::transformation::{GradientTransformation, OptState};
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{Tensor, TensorType, ops};
 use crate::tree::Tree;
 
@@ -82,9 +82,8 @@ impl<P: Tree<Tensor>> GradientTransformation<P> for ScaleByMuon {
         ScaleByMuonState { count: ops::constant(0i32), mu: zeros_like(params) }
     }
 
-    #[track_caller]
+    #[op("scale_by_muon")]
     fn update(&self, grads: &P, state: Self::State, _: &P) -> (P, Self::State) {
-        let _scope = function("scale_by_muon");
         let (op, beta) = ("scale_by_muon", self.beta);
         let [mu] = map_leaves(op, ["updates", "mu"], [grads, &state.mu], |[g, m]| {
             [(1.0 - beta) * g + beta * m]

@@ -3,7 +3,7 @@
 use super::super::leaves::map_updates;
 use super::scalar_type;
 use crate::trace::ops::where_;
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{Tensor, ops};
 use crate::tree::Tree;
 
@@ -93,14 +93,13 @@ impl ReduceOnPlateau {
 
     /// Returns the scaled updates, and the next state. `value` is that of the function at the parameters,
     /// a scalar.
-    #[track_caller]
+    #[op("reduce_on_plateau")]
     pub fn update<P: Tree<Tensor>>(
         &self,
         updates: &P,
         state: ReduceOnPlateauState<Tensor>,
         value: Tensor,
     ) -> (P, ReduceOnPlateauState<Tensor>) {
-        let _scope = function("reduce_on_plateau");
         let dtype = state.avg_value.dtype();
         let count = state.count + 1;
         let sum = state.count.to(dtype) * state.avg_value + value.to(dtype);

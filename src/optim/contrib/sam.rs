@@ -3,7 +3,7 @@
 use super::super::leaves::{map_updates, select};
 use super::super::{apply_updates, global_norm, leaves_of};
 use crate::optim::transformation::GradientTransformation;
-use crate::trace::tensor::{fail_op, function};
+use crate::trace::tensor::{fail_op, op};
 use crate::trace::{Tensor, ops};
 use crate::tree::{self, Tree};
 
@@ -159,9 +159,8 @@ where
         }
     }
 
-    #[track_caller]
+    #[op("sam")]
     fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
-        let _scope = function("sam");
         let period = self.period();
         let first = state.steps_since_sync.eq(0);
         let last = state.steps_since_sync.eq(period - 1);

@@ -11,7 +11,7 @@ use super::scalar_type;
 use crate::optim::sgd::Sgd;
 use crate::optim::transformation::GradientTransformation;
 use crate::trace::ops::where_;
-use crate::trace::tensor::{at_line, function};
+use crate::trace::tensor::{at_line, op};
 use crate::trace::{Tensor, ops};
 use crate::tree::{self, Tree};
 
@@ -154,9 +154,8 @@ impl<O: GradientTransformation<P>, P: Tree<Tensor>> GradientTransformation<P> fo
         }
     }
 
-    #[track_caller]
+    #[op("schedule_free")]
     fn update(&self, grads: &P, state: Self::State, params: &P) -> (P, Self::State) {
-        let _scope = function("schedule_free");
         let names = ["updates", "params", "z"];
         let [_, y, old_z] = leaves_of("schedule_free", names, [grads, params, &state.z]);
         let (moves, base_optimizer_state) =

@@ -2,28 +2,25 @@
 
 use super::sorting::lexsort;
 use crate::trace::ops::IndexMode;
-use crate::trace::tensor::{Tensor, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 
 impl Tensor {
     /// `jnp.iscomplex`: true for each element that has an imaginary part.
-    #[track_caller]
+    #[op]
     pub fn iscomplex(self) -> Tensor {
-        let _scope = function("iscomplex");
         self.imag().ne(0)
     }
 
     /// `jnp.isreal`: true for each element without an imaginary part.
-    #[track_caller]
+    #[op]
     pub fn isreal(self) -> Tensor {
-        let _scope = function("isreal");
         self.imag().eq(0)
     }
 
     /// `jnp.sort_complex`: sorted along the last axis by real parts, and by imaginary parts where
     /// those are equal; the result is complex.
-    #[track_caller]
+    #[op]
     pub fn sort_complex(self) -> Tensor {
-        let _scope = function("sort_complex");
         if self.rank() == 0 {
             fail_op(
                 "sort_complex",

@@ -2,7 +2,7 @@
 
 use crate::trace::associative::associative_scan;
 use crate::trace::ops::{axis_of, logaddexp};
-use crate::trace::tensor::{Tensor, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::DType;
 
 impl Tensor {
@@ -22,72 +22,62 @@ impl Tensor {
     }
 
     /// `jnp.cumsum`: running sums along `axis`. Bools are counted in i32; other types stay.
-    #[track_caller]
+    #[op]
     pub fn cumsum(self, axis: isize) -> Tensor {
-        let _scope = function("cumsum");
         self.bool_as_i32().running("cumsum", axis, false, |a, b| a + b)
     }
 
     /// `lax.cumsum` with `reverse=True`: sums from each element to the last.
-    #[track_caller]
+    #[op]
     pub fn cumsum_reverse(self, axis: isize) -> Tensor {
-        let _scope = function("cumsum_reverse");
         self.bool_as_i32().running("cumsum", axis, true, |a, b| a + b)
     }
 
     /// `jnp.cumprod`: running products along `axis`. Types as [`Tensor::cumsum`].
-    #[track_caller]
+    #[op]
     pub fn cumprod(self, axis: isize) -> Tensor {
-        let _scope = function("cumprod");
         self.bool_as_i32().running("cumprod", axis, false, |a, b| a * b)
     }
 
     /// `lax.cumprod` with `reverse=True`: products of each element to the last.
-    #[track_caller]
+    #[op]
     pub fn cumprod_reverse(self, axis: isize) -> Tensor {
-        let _scope = function("cumprod_reverse");
         self.bool_as_i32().running("cumprod", axis, true, |a, b| a * b)
     }
 
     /// `lax.cummax`: the greatest element so far along `axis`; NaN wins.
-    #[track_caller]
+    #[op]
     pub fn cummax(self, axis: isize) -> Tensor {
-        let _scope = function("cummax");
         self.running("cummax", axis, false, |a, b| a.maximum(b))
     }
 
     /// `lax.cummax` with `reverse=True`: the greatest from each element to the last; NaN wins.
-    #[track_caller]
+    #[op]
     pub fn cummax_reverse(self, axis: isize) -> Tensor {
-        let _scope = function("cummax_reverse");
         self.running("cummax", axis, true, |a, b| a.maximum(b))
     }
 
     /// `lax.cummin`: the least element so far along `axis`; NaN wins.
-    #[track_caller]
+    #[op]
     pub fn cummin(self, axis: isize) -> Tensor {
-        let _scope = function("cummin");
         self.running("cummin", axis, false, |a, b| a.minimum(b))
     }
 
     /// `lax.cummin` with `reverse=True`: the least from each element to the last; NaN wins.
-    #[track_caller]
+    #[op]
     pub fn cummin_reverse(self, axis: isize) -> Tensor {
-        let _scope = function("cummin_reverse");
         self.running("cummin", axis, true, |a, b| a.minimum(b))
     }
 
     /// `lax.cumlogsumexp`: the logarithm of running sums of `exp`, without overflow.
-    #[track_caller]
+    #[op]
     pub fn cumlogsumexp(self, axis: isize) -> Tensor {
-        let _scope = function("cumlogsumexp");
         self.running("cumlogsumexp", axis, false, |a, b| logaddexp(a, b))
     }
 
     /// `lax.cumlogsumexp` with `reverse=True`: from each element to the last.
-    #[track_caller]
+    #[op]
     pub fn cumlogsumexp_reverse(self, axis: isize) -> Tensor {
-        let _scope = function("cumlogsumexp_reverse");
         self.running("cumlogsumexp", axis, true, |a, b| logaddexp(a, b))
     }
 
@@ -97,9 +87,8 @@ impl Tensor {
     }
 
     /// `jnp.diff`: each element less the one before it along `axis`, which becomes one shorter.
-    #[track_caller]
+    #[op]
     pub fn diff(self, axis: isize) -> Tensor {
-        let _scope = function("diff");
         let size = self.dim(axis);
         if size == 0 {
             return self;

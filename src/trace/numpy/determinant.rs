@@ -1,7 +1,5 @@
 //! Determinants of square matrices.
 
-use std::panic::Location;
-
 use super::linalg::{
     UNIT_LOWER, UPPER, batch_of, eliminate_column, exchange, for_each, lu_of_matrix, lu_solve, rows,
 };
@@ -12,7 +10,7 @@ use crate::trace::op::{Precision, TriangularSolveOp};
 use crate::trace::ops::{
     IndexMode, arange, complex, expect_square, eye, ones, triangular_solve, where_, zeros_like,
 };
-use crate::trace::tensor::{Tensor, at_line, function};
+use crate::trace::tensor::{Tensor, op};
 use crate::trace::types::DType;
 
 /// Size up to which a determinant is written out as a polynomial, which has all derivatives.
@@ -28,50 +26,44 @@ fn parity(pivots: Tensor, like: Tensor) -> Tensor {
 /// absolute value (`-inf` of singular matrices), of square matrices `a: [.., n, n]` of f32, f64, c64 or
 /// c128. The sign is a number on the unit circle for complex matrices; for real ones it has no
 /// derivative.
-#[track_caller]
+#[op(at_line)]
 pub fn slogdet(a: Tensor) -> (Tensor, Tensor) {
-    let _scope = function("slogdet");
-    at_line(Location::caller(), || {
-        expect_square("slogdet", a);
-        let log_of = |a: Tensor, lu: Tensor, pivots: Tensor| {
-            let diagonal = lu.diagonal();
-            (parity(pivots, a) * diagonal.sign().prod(..), diagonal.abs().log().sum(..))
-        };
-        let value = |a: Tensor| {
-            let (lu, pivots, _) = lu_of_matrix(a);
-            log_of(a, lu, pivots)
-        };
-        // A transposition sees that the factors' solution is linear in `t`; of `solve`, which has a
-        // derivative of its own, it does not.
-        let rule = |a: Tensor, t: Tensor| {
-            let (lu, pivots, permutation) = lu_of_matrix(a);
-            let (sign, log) = log_of(a, lu, pivots);
-            let slope = lu_solve(lu, permutation, t).trace();
-            if !a.dtype().is_complex() {
-                return ((sign, log), (zeros_like(sign), slope));
-            }
-            let rotation = complex(zeros_like(log), slope.imag());
-            ((sign, log), (sign * rotation, slope.real()))
-        };
-        let both = |x: &[Tensor]| {
-            let (sign, log) = custom_jvp(value, rule)(x[0]);
-            vec![sign, log]
-        };
-        let all = for_each(&batch_of(a), both, &[a]);
-        (all[0], all[1])
-    })
+    expect_square("slogdet", a);
+    let log_of = |a: Tensor, lu: Tensor, pivots: Tensor| {
+        let diagonal = lu.diagonal();
+        (parity(pivots, a) * diagonal.sign().prod(..), diagonal.abs().log().sum(..))
+    };
+    let value = |a: Tensor| {
+        let (lu, pivots, _) = lu_of_matrix(a);
+        log_of(a, lu, pivots)
+    };
+    // A transposition sees that the factors' solution is linear in `t`; of `solve`, which has a
+    // derivative of its own, it does not.
+    let rule = |a: Tensor, t: Tensor| {
+        let (lu, pivots, permutation) = lu_of_matrix(a);
+        let (sign, log) = log_of(a, lu, pivots);
+        let slope = lu_solve(lu, permutation, t).trace();
+        if !a.dtype().is_complex() {
+            return ((sign, log), (zeros_like(sign), slope));
+        }
+        let rotation = complex(zeros_like(log), slope.imag());
+        ((sign, log), (sign * rotation, slope.real()))
+    };
+    let both = |x: &[Tensor]| {
+        let (sign, log) = custom_jvp(value, rule)(x[0]);
+        vec![sign, log]
+    };
+    let all = for_each(&batch_of(a), both, &[a]);
+    (all[0], all[1])
 }
 
 /// `jnp.linalg.det`: the determinants of square matrices `a: [.., n, n]` of f32, f64, c64 or c128.
 /// The derivative is that of the cofactors. It and the derivatives up to the third are right for
 /// singular matrices of every rank too, higher ones for ranks of `n - 3` and more.
-#[track_caller]
+#[op(at_line)]
 pub fn det(a: Tensor) -> Tensor {
-    let _scope = function("det");
-    at_line(Location::caller(), || {
-        expect_square("det", a);
-        for_each(&batch_of(a), |x| vec![det_of_matrix(x[0])], &[a])[0]
-    })
+    expect_square("det", a);
+    for_each(&batch_of(a), |x| vec![det_of_matrix(x[0])], &[a])[0]
 }
 
 fn det_of_matrix(a: Tensor) -> Tensor {

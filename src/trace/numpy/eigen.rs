@@ -3,8 +3,6 @@
 //! A sweep rotates every pair of rows once, half of the rows against the other half at a time, so that
 //! each step is a few operations on whole matrices.
 
-use std::panic::Location;
-
 use super::linalg::{batch_of, for_each};
 use crate::trace::control::{ScanOptions, fori_loop, scan_with, while_loop};
 use crate::trace::custom::custom_jvp;
@@ -13,7 +11,7 @@ use crate::trace::ops::{
     IndexMode, arange, complex, concatenate, constant, expect_square, eye, full_like,
     hermitian_part, is_wide_inexact, ones, ones_like, where_, zeros, zeros_like,
 };
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::DType;
 
 /// Sweeps after which the iteration ends in any case; matrices of a few hundred rows need 6 to 10.
@@ -178,28 +176,22 @@ fn eigh_of_matrix(a: Tensor) -> (Tensor, Tensor) {
 /// assert!((v[0] + v[2]).abs() < 1e-6);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op(at_line)]
 pub fn eigh(a: Tensor) -> (Tensor, Tensor) {
-    let _scope = function("eigh");
-    at_line(Location::caller(), || {
-        expect_square("eigh", a);
-        let of_matrix = |args: &[Tensor]| {
-            let (w, v) = eigh_of_matrix(args[0]);
-            vec![w, v]
-        };
-        let all = for_each(&batch_of(a), of_matrix, &[hermitian_part(a)]);
-        (all[0], all[1])
-    })
+    expect_square("eigh", a);
+    let of_matrix = |args: &[Tensor]| {
+        let (w, v) = eigh_of_matrix(args[0]);
+        vec![w, v]
+    };
+    let all = for_each(&batch_of(a), of_matrix, &[hermitian_part(a)]);
+    (all[0], all[1])
 }
 
 /// `jnp.linalg.eigvalsh`: the eigenvalues of [`eigh`].
-#[track_caller]
+#[op(at_line)]
 pub fn eigvalsh(a: Tensor) -> Tensor {
-    let _scope = function("eigvalsh");
-    at_line(Location::caller(), || {
-        expect_square("eigvalsh", a);
-        eigh(a).0
-    })
+    expect_square("eigvalsh", a);
+    eigh(a).0
 }
 
 /// The columns of `x` reflected at the plane that is orthogonal to `v`, whose norm is 1.
@@ -372,18 +364,15 @@ fn expect_matrix(name: &str, a: Tensor) {
 /// assert!((again.to_vec::<f32>()?[2] - 4.0).abs() < 1e-5);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op(at_line)]
 pub fn svd(a: Tensor, full_matrices: bool) -> (Tensor, Tensor, Tensor) {
-    let _scope = function("svd");
-    at_line(Location::caller(), || {
-        expect_matrix("svd", a);
-        let of_matrix = |args: &[Tensor]| {
-            let (u, s, vt) = svd_of_matrix(args[0], full_matrices);
-            vec![u, s, vt]
-        };
-        let all = for_each(&batch_of(a), of_matrix, &[a]);
-        (all[0], all[1], all[2])
-    })
+    expect_matrix("svd", a);
+    let of_matrix = |args: &[Tensor]| {
+        let (u, s, vt) = svd_of_matrix(args[0], full_matrices);
+        vec![u, s, vt]
+    };
+    let all = for_each(&batch_of(a), of_matrix, &[a]);
+    (all[0], all[1], all[2])
 }
 
 /// `jnp.linalg.svdvals`: the singular values of [`svd`]. Their derivatives are finite where some are
@@ -391,18 +380,15 @@ pub fn svd(a: Tensor, full_matrices: bool) -> (Tensor, Tensor, Tensor) {
 ///
 /// # Errors
 /// Ends the trace in the cases of [`svd`].
-#[track_caller]
+#[op(at_line)]
 pub fn svdvals(a: Tensor) -> Tensor {
-    let _scope = function("svdvals");
-    at_line(Location::caller(), || {
-        expect_matrix("svdvals", a);
-        let rule = |a: Tensor, t: Tensor| {
-            let (u, s, vt) = svd_of_matrix(a, false);
-            (s, product(product(adjoint(u), t), adjoint(vt)).diagonal().real())
-        };
-        let values = custom_jvp(|a: Tensor| svd_by_rotations(a, false).1, rule);
-        for_each(&batch_of(a), |args| vec![values(args[0])], &[a])[0]
-    })
+    expect_matrix("svdvals", a);
+    let rule = |a: Tensor, t: Tensor| {
+        let (u, s, vt) = svd_of_matrix(a, false);
+        (s, product(product(adjoint(u), t), adjoint(vt)).diagonal().real())
+    };
+    let values = custom_jvp(|a: Tensor| svd_by_rotations(a, false).1, rule);
+    for_each(&batch_of(a), |args| vec![values(args[0])], &[a])[0]
 }
 
 /// `jnp.linalg.pinv`: the pseudo-inverses (Moore and Penrose) of matrices `a: [.., m, n]` of f32, f64,
@@ -411,13 +397,10 @@ pub fn svdvals(a: Tensor) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace in the cases of [`svd`].
-#[track_caller]
+#[op(at_line)]
 pub fn pinv(a: Tensor, rtol: Option<f64>) -> Tensor {
-    let _scope = function("pinv");
-    at_line(Location::caller(), || {
-        expect_matrix("pinv", a);
-        for_each(&batch_of(a), |args| vec![pinv_of_matrix(args[0], rtol)], &[a])[0]
-    })
+    expect_matrix("pinv", a);
+    for_each(&batch_of(a), |args| vec![pinv_of_matrix(args[0], rtol)], &[a])[0]
 }
 
 /// [`pinv`] of one matrix, with its derivative for a constant rank (Golub & Pereyra 1973).
@@ -447,19 +430,16 @@ fn pinv_of_matrix(a: Tensor, rtol: Option<f64>) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace in the cases of [`svd`].
-#[track_caller]
+#[op(at_line)]
 pub fn matrix_rank(a: Tensor, tol: Option<f64>) -> Tensor {
-    let _scope = function("matrix_rank");
-    at_line(Location::caller(), || {
-        expect_matrix("matrix_rank", a);
-        let s = svdvals(a).stop_gradient();
-        let larger = a.dim(-1).max(a.dim(-2)) as f64;
-        let bound = match tol {
-            Some(tol) => zeros_like(s) + tol,
-            None => s.max_keepdims(-1) * (larger * epsilon(a.dtype())),
-        };
-        s.gt(bound).to(DType::I32).sum(-1)
-    })
+    expect_matrix("matrix_rank", a);
+    let s = svdvals(a).stop_gradient();
+    let larger = a.dim(-1).max(a.dim(-2)) as f64;
+    let bound = match tol {
+        Some(tol) => zeros_like(s) + tol,
+        None => s.max_keepdims(-1) * (larger * epsilon(a.dtype())),
+    };
+    s.gt(bound).to(DType::I32).sum(-1)
 }
 
 /// `jnp.linalg.lstsq`: the least-squares solution of `a x = b` of least norm, for `a: [m, n]` and `b:
@@ -471,29 +451,26 @@ pub fn matrix_rank(a: Tensor, tol: Option<f64>) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace if the shapes do not fit, and in the cases of [`svd`].
-#[track_caller]
+#[op(at_line)]
 pub fn lstsq(a: Tensor, b: Tensor, rcond: Option<f64>) -> (Tensor, Tensor, Tensor, Tensor) {
-    let _scope = function("lstsq");
-    at_line(Location::caller(), || {
-        expect_matrix("lstsq", a);
-        let (left, right) = (a.ty(), b.ty());
-        let fits = left.rank() == 2
-            && (1..=2).contains(&right.rank())
-            && left.shape[0] == right.shape[0]
-            && left.dtype == right.dtype;
-        if !fits {
-            let problem = format!("takes a [m, n] and b [m] or [m, k], and was given {left}");
-            fail_op("lstsq", format!("{problem} and {right}"));
-        }
-        let columns = if b.rank() == 1 { b.expand_dims(1) } else { b };
-        let larger = a.dim(0).max(a.dim(1)) as f64;
-        let rcond = rcond.unwrap_or(larger * epsilon(a.dtype()));
-        let (u, s, vt) = svd(a, false);
-        let kept = s.gt(0.0) & s.ge(rcond * s.index_axis(0, 0));
-        let inverse = where_(kept, 1.0 / where_(kept, s, 1.0), 0.0).to(a.dtype());
-        let x = product(adjoint(vt), inverse.expand_dims(1) * product(adjoint(u), columns));
-        let residuals = (columns - product(a, x)).squared_size().sum(0);
-        let x = if b.rank() == 1 { x.squeeze(1) } else { x };
-        (x, residuals, kept.to(DType::I32).sum(..), s)
-    })
+    expect_matrix("lstsq", a);
+    let (left, right) = (a.ty(), b.ty());
+    let fits = left.rank() == 2
+        && (1..=2).contains(&right.rank())
+        && left.shape[0] == right.shape[0]
+        && left.dtype == right.dtype;
+    if !fits {
+        let problem = format!("takes a [m, n] and b [m] or [m, k], and was given {left}");
+        fail_op("lstsq", format!("{problem} and {right}"));
+    }
+    let columns = if b.rank() == 1 { b.expand_dims(1) } else { b };
+    let larger = a.dim(0).max(a.dim(1)) as f64;
+    let rcond = rcond.unwrap_or(larger * epsilon(a.dtype()));
+    let (u, s, vt) = svd(a, false);
+    let kept = s.gt(0.0) & s.ge(rcond * s.index_axis(0, 0));
+    let inverse = where_(kept, 1.0 / where_(kept, s, 1.0), 0.0).to(a.dtype());
+    let x = product(adjoint(vt), inverse.expand_dims(1) * product(adjoint(u), columns));
+    let residuals = (columns - product(a, x)).squared_size().sum(0);
+    let x = if b.rank() == 1 { x.squeeze(1) } else { x };
+    (x, residuals, kept.to(DType::I32).sum(..), s)
 }

@@ -1,10 +1,8 @@
 //! [`einsum`], and the products that NumPy has names for.
 
-use std::panic::Location;
-
 use crate::trace::op::{Axes, DotDims, ReduceOp};
 use crate::trace::ops::{axis_of, dot_general, full_like, iota, where_, zeros, zeros_like};
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::{DType, Shape};
 
 /// A tensor whose axes have letters.
@@ -26,30 +24,26 @@ struct Term {
 /// assert_eq!(f.call((a, Array::from([1.0f32, 10.0])))?.to_vec::<f32>()?, [21.0, 43.0]);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op(at_line)]
 pub fn einsum(formula: &str, operands: &[Tensor]) -> Tensor {
-    let _scope = function("einsum");
-    let at = Location::caller();
-    at_line(at, || {
-        let (mut terms, output) = parse(formula, operands);
-        let mut all = terms.drain(..).map(diagonals);
-        let mut result = all.next().expect("there is an operand");
-        let mut rest: Vec<Term> = all.collect();
-        while !rest.is_empty() {
-            let next = rest.remove(0);
-            let wanted = |letter: char| {
-                output.contains(&letter) || rest.iter().any(|term| term.letters.contains(&letter))
-            };
-            result =
-                product(summed(result, &|l| wanted(l) || next.letters.contains(&l)), next, &wanted);
-        }
-        let result = summed(result, &|letter| output.contains(&letter));
-        let permutation: Vec<usize> = output
-            .iter()
-            .map(|letter| result.letters.iter().position(|l| l == letter).expect("checked"))
-            .collect();
-        result.tensor.transpose(&permutation)
-    })
+    let (mut terms, output) = parse(formula, operands);
+    let mut all = terms.drain(..).map(diagonals);
+    let mut result = all.next().expect("there is an operand");
+    let mut rest: Vec<Term> = all.collect();
+    while !rest.is_empty() {
+        let next = rest.remove(0);
+        let wanted = |letter: char| {
+            output.contains(&letter) || rest.iter().any(|term| term.letters.contains(&letter))
+        };
+        result =
+            product(summed(result, &|l| wanted(l) || next.letters.contains(&l)), next, &wanted);
+    }
+    let result = summed(result, &|letter| output.contains(&letter));
+    let permutation: Vec<usize> = output
+        .iter()
+        .map(|letter| result.letters.iter().position(|l| l == letter).expect("checked"))
+        .collect();
+    result.tensor.transpose(&permutation)
 }
 
 /// Letters beyond Unicode's letters represent the axes of `...`.
@@ -210,9 +204,8 @@ fn product(lhs: Term, rhs: Term, wanted: &dyn Fn(char) -> bool) -> Term {
 }
 
 /// `jnp.tensordot`: contracts the last `axes` axes of `lhs` with the first of `rhs`.
-#[track_caller]
+#[op]
 pub fn tensordot(lhs: Tensor, rhs: Tensor, axes: usize) -> Tensor {
-    let _scope = function("tensordot");
     let rank = lhs.rank();
     if axes > rank || axes > rhs.rank() {
         let problem = format!("{} and {} do not have {axes} axes each", lhs.ty(), rhs.ty());
@@ -228,39 +221,30 @@ pub fn tensordot(lhs: Tensor, rhs: Tensor, axes: usize) -> Tensor {
 
 impl Tensor {
     /// `jnp.inner`: contracts the last axes.
-    #[track_caller]
+    #[op(at_line)]
     pub fn inner(self, rhs: Tensor) -> Tensor {
-        let _scope = function("inner");
-        let at = Location::caller();
-        at_line(at, || {
-            let (left, right) = (self.rank(), rhs.rank());
-            if left == 0 || right == 0 {
-                fail_op(
-                    "inner",
-                    format!("takes no scalars; was given {} and {}", self.ty(), rhs.ty()),
-                );
-            }
-            let dims = DotDims {
-                lhs_contract: [left - 1].as_slice().into(),
-                rhs_contract: [right - 1].as_slice().into(),
-                ..DotDims::default()
-            };
-            dot_general(self, rhs, dims)
-        })
+        let (left, right) = (self.rank(), rhs.rank());
+        if left == 0 || right == 0 {
+            fail_op("inner", format!("takes no scalars; was given {} and {}", self.ty(), rhs.ty()));
+        }
+        let dims = DotDims {
+            lhs_contract: [left - 1].as_slice().into(),
+            rhs_contract: [right - 1].as_slice().into(),
+            ..DotDims::default()
+        };
+        dot_general(self, rhs, dims)
     }
 
     /// `jnp.vdot`: the sum of all products of elements, in their own type; complex elements of
     /// `self` are conjugated.
-    #[track_caller]
+    #[op]
     pub fn vdot(self, rhs: Tensor) -> Tensor {
-        let _scope = function("vdot");
         self.ravel().conj().inner(rhs.ravel())
     }
 
     /// `jnp.cross` of vectors of three along the last axis.
-    #[track_caller]
+    #[op]
     pub fn cross(self, rhs: Tensor) -> Tensor {
-        let _scope = function("cross");
         if self.dim(-1) != 3 || rhs.dim(-1) != 3 {
             let problem =
                 format!("takes vectors of three; was given {} and {}", self.ty(), rhs.ty());
@@ -272,17 +256,15 @@ impl Tensor {
 
     /// `jnp.diagonal` of the last two axes, as a last axis. (`jnp.diagonal` takes the first two by
     /// default: [`Tensor::diagonal_of`] with its arguments.)
-    #[track_caller]
+    #[op]
     pub fn diagonal(self) -> Tensor {
-        let _scope = function("diagonal");
         self.diagonal_of(0, -2, -1)
     }
 
     /// `jnp.diagonal(x, offset, axis1, axis2)`, as a last axis. A positive `offset` is above the
     /// main diagonal.
-    #[track_caller]
+    #[op]
     pub fn diagonal_of(self, offset: i32, axis1: isize, axis2: isize) -> Tensor {
-        let _scope = function("diagonal_of");
         let ty = self.ty();
         let rank = ty.rank();
         if rank < 2 {
@@ -316,23 +298,20 @@ impl Tensor {
     }
 
     /// `jnp.trace`: the sum of the diagonal of the last two axes. Types as [`Tensor::sum`].
-    #[track_caller]
+    #[op]
     pub fn trace(self) -> Tensor {
-        let _scope = function("trace");
         self.diagonal().sum([-1])
     }
 
     /// `jnp.trace(x, offset, axis1, axis2)`: the sum of [`Tensor::diagonal_of`].
-    #[track_caller]
+    #[op]
     pub fn trace_of(self, offset: i32, axis1: isize, axis2: isize) -> Tensor {
-        let _scope = function("trace_of");
         self.diagonal_of(offset, axis1, axis2).sum([-1])
     }
 
     /// `jnp.diag` of a vector: the matrix with it as its diagonal.
-    #[track_caller]
+    #[op]
     pub fn diag(self) -> Tensor {
-        let _scope = function("diag");
         let size = self.dim(-1);
         if self.rank() != 1 {
             fail_op("diag", format!("takes a vector, and was given {}", self.ty()));
@@ -344,9 +323,8 @@ impl Tensor {
 
     /// `jnp.linalg.norm` along `axis`, which vanishes: the `p`-norm of each vector; 1, 2 and
     /// infinity are usual.
-    #[track_caller]
+    #[op]
     pub fn norm_along(self, p: f64, axis: isize) -> Tensor {
-        let _scope = function("norm_along");
         let x = self.to_inexact();
         if p == f64::INFINITY && x.dim(axis) > 0 {
             return x.abs().max([axis]);

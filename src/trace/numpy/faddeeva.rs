@@ -1,13 +1,12 @@
 //! The Faddeeva function.
 
 use std::f64::consts::{FRAC_2_SQRT_PI, PI};
-use std::panic::Location;
 
 use num_complex::Complex;
 
 use crate::trace::custom::custom_jvp;
 use crate::trace::ops::{full_like, is_wide_inexact, where_};
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 
 const I: Complex<f64> = Complex::new(0.0, 1.0);
 
@@ -88,11 +87,10 @@ fn of_complex(z: Tensor) -> Tensor {
 /// assert!((at_zero.item::<Complex<f32>>()? - 1.0).norm() < 1e-6);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op(at_line)]
 pub fn wofz(z: Tensor) -> Tensor {
-    let _scope = function("wofz");
     if !is_wide_inexact(z.dtype()) {
         fail_op("wofz", format!("takes f32, f64, c64 or c128, and was given {}", z.ty()));
     }
-    at_line(Location::caller(), || of_complex(z.to(z.dtype().complex())))
+    of_complex(z.to(z.dtype().complex()))
 }

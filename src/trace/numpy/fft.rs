@@ -4,7 +4,7 @@ use std::slice::from_ref;
 
 use crate::trace::op::{Amounts, Axes, FftKind};
 use crate::trace::ops::{self, AxisList};
-use crate::trace::tensor::{Tensor, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::DType;
 
 /// Direction whose transform is divided by the number of elements: `norm` of `jnp.fft`.
@@ -142,30 +142,27 @@ macro_rules! transforms {
         $(#[$many:meta])* $namen:ident: $kind:ident;
     )*) => {$(
         $(#[$one])*
-        #[track_caller]
+        #[op]
         pub fn $name(x: Tensor, n: Option<usize>, axis: isize, norm: FftNorm) -> Tensor {
-            let _scope = function(stringify!($name));
             let axes = axis.axes(stringify!($name), x.rank());
             transform(stringify!($name), FftKind::$kind, x, n.as_ref().map(from_ref), &axes, norm)
         }
 
         $(#[$two])*
-        #[track_caller]
+        #[op]
         pub fn $name2(x: Tensor, s: Option<[usize; 2]>, axes: [isize; 2], norm: FftNorm) -> Tensor {
-            let _scope = function(stringify!($name2));
             let axes = axes.axes(stringify!($name2), x.rank());
             transform(stringify!($name2), FftKind::$kind, x, s.as_ref().map(|s| &s[..]), &axes, norm)
         }
 
         $(#[$many])*
-        #[track_caller]
+        #[op]
         pub fn $namen(
             x: Tensor,
             s: Option<&[usize]>,
             axes: impl AxisList,
             norm: FftNorm,
         ) -> Tensor {
-            let _scope = function(stringify!($namen));
             let axes = axes.axes(stringify!($namen), x.rank());
             transform(stringify!($namen), FftKind::$kind, x, s, &axes, norm)
         }
@@ -216,15 +213,13 @@ transforms! {
 
 /// `jnp.fft.hfft`: the [`fft`] of `n` numbers whose second half are conjugates of the first one,
 /// from the first half. The result is real.
-#[track_caller]
+#[op]
 pub fn hfft(x: Tensor, n: Option<usize>, axis: isize, norm: FftNorm) -> Tensor {
-    let _scope = function("hfft");
     irfft(x.conj(), n, axis, norm.swapped())
 }
 
 /// `jnp.fft.ihfft`: the inverse of [`hfft`]; the first half of the result.
-#[track_caller]
+#[op]
 pub fn ihfft(x: Tensor, n: Option<usize>, axis: isize, norm: FftNorm) -> Tensor {
-    let _scope = function("ihfft");
     rfft(x, n, axis, norm.swapped()).conj()
 }

@@ -2,7 +2,7 @@
 
 use crate::trace::literal::Literal;
 use crate::trace::ops::{Operand, constant, linspace};
-use crate::trace::tensor::{Tensor, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::{DType, TensorType};
 
 /// `n` values of `f` at positions from 0 to 1; one value is that of the middle, as in NumPy.
@@ -23,37 +23,32 @@ fn cosines(a: [f64; 3], t: f64) -> f64 {
 }
 
 /// `jnp.bartlett`: the triangular window of `n` elements.
-#[track_caller]
+#[op]
 pub fn bartlett(n: usize, dtype: DType) -> Tensor {
-    let _scope = function("bartlett");
     window(n, dtype, |t| 1.0 - (2.0 * t - 1.0).abs())
 }
 
 /// `jnp.blackman`: the Blackman window of `n` elements.
-#[track_caller]
+#[op]
 pub fn blackman(n: usize, dtype: DType) -> Tensor {
-    let _scope = function("blackman");
     window(n, dtype, |t| cosines([0.42, 0.5, 0.08], t))
 }
 
 /// `jnp.hamming`: the Hamming window of `n` elements.
-#[track_caller]
+#[op]
 pub fn hamming(n: usize, dtype: DType) -> Tensor {
-    let _scope = function("hamming");
     window(n, dtype, |t| cosines([0.54, 0.46, 0.0], t))
 }
 
 /// `jnp.hanning`: the Hann window of `n` elements.
-#[track_caller]
+#[op]
 pub fn hanning(n: usize, dtype: DType) -> Tensor {
-    let _scope = function("hanning");
     window(n, dtype, |t| cosines([0.5, 0.5, 0.0], t))
 }
 
 /// `jnp.kaiser`: the Kaiser window of `n` elements and shape `beta`.
-#[track_caller]
+#[op]
 pub fn kaiser(n: usize, beta: f64, dtype: DType) -> Tensor {
-    let _scope = function("kaiser");
     // The modified Bessel function of order 0 by its power series.
     let bessel = |x: f64| {
         let (mut term, mut sum) = (1.0, 1.0);
@@ -67,17 +62,15 @@ pub fn kaiser(n: usize, beta: f64, dtype: DType) -> Tensor {
 }
 
 /// `jnp.logspace`: `n` powers of `base`, with exponents from `start` to `stop`.
-#[track_caller]
+#[op]
 pub fn logspace(start: f64, stop: f64, n: usize, base: f64, dtype: DType) -> Tensor {
-    let _scope = function("logspace");
     let exponents = linspace(start, stop, n, dtype);
     base.to_tensor(&TensorType::new(dtype, [n])).pow(exponents)
 }
 
 /// `jnp.geomspace`: `n` numbers from `start` to `stop`, of one sign, with equal ratios.
-#[track_caller]
+#[op]
 pub fn geomspace(start: f64, stop: f64, n: usize, dtype: DType) -> Tensor {
-    let _scope = function("geomspace");
     let signs = (start * stop).is_nan() || start * stop <= 0.0;
     if signs {
         fail_op("geomspace", format!("takes ends of one sign; was given {start} and {stop}"));

@@ -2,7 +2,7 @@
 
 use crate::trace::literal::Literal;
 use crate::trace::ops::{AxisList, constant};
-use crate::trace::tensor::{Tensor, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::DType;
 
 #[track_caller]
@@ -17,26 +17,23 @@ fn frequencies(numbers: impl Iterator<Item = i64>, n: usize, spacing: f64, dtype
 
 /// `jnp.fft.fftfreq`: the frequencies of a transform of `n` samples that are `spacing` apart: those
 /// from 0 up, then the negative ones.
-#[track_caller]
+#[op]
 pub fn fftfreq(n: usize, spacing: f64, dtype: DType) -> Tensor {
-    let _scope = function("fftfreq");
     let (n_signed, half) = (n as i64, n.div_ceil(2) as i64);
     let numbers = (0..n_signed).map(move |k| if k < half { k } else { k - n_signed });
     frequencies(numbers, n, spacing, dtype)
 }
 
 /// `jnp.fft.rfftfreq`: the frequencies of a transform of `n` real samples that are `spacing` apart.
-#[track_caller]
+#[op]
 pub fn rfftfreq(n: usize, spacing: f64, dtype: DType) -> Tensor {
-    let _scope = function("rfftfreq");
     frequencies(0..=(n / 2) as i64, n, spacing, dtype)
 }
 
 impl Tensor {
     /// `jnp.fft.fftshift`: frequency 0 moved to the middle of each of `axes`.
-    #[track_caller]
+    #[op]
     pub fn fftshift(self, axes: impl AxisList) -> Tensor {
-        let _scope = function("fftshift");
         let axes = axes.axes("fftshift", self.rank());
         axes.iter().fold(self, |x, &axis| {
             let axis = axis as isize;
@@ -45,9 +42,8 @@ impl Tensor {
     }
 
     /// `jnp.fft.ifftshift`: the inverse of [`Tensor::fftshift`].
-    #[track_caller]
+    #[op]
     pub fn ifftshift(self, axes: impl AxisList) -> Tensor {
-        let _scope = function("ifftshift");
         let axes = axes.axes("ifftshift", self.rank());
         axes.iter().fold(self, |x, &axis| {
             let axis = axis as isize;

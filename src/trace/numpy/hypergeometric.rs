@@ -1,14 +1,12 @@
 //! Hypergeometric functions and Bessel functions of whole order: `jax.scipy.special`.
 
-use std::panic::Location;
-
 use super::incomplete::{epsilon, in_f32};
 use super::special::gammasgn;
 use crate::trace::control::{scan, while_loop};
 use crate::trace::ops::{
     arange, broadcast_pair, constant, full_like, ones_like, stack, where_, zeros_like,
 };
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::DType;
 
 /// Most terms of a series.
@@ -29,10 +27,9 @@ fn series(like: Tensor, eps: f64, ratio: impl Fn(Tensor) -> Tensor) -> Tensor {
 }
 
 /// `jax.scipy.special.hyp1f1`: Kummer's confluent hypergeometric function, by its power series.
-#[track_caller]
+#[op(at_line)]
 pub fn hyp1f1(a: Tensor, b: Tensor, x: Tensor) -> Tensor {
-    let _scope = function("hyp1f1");
-    at_line(Location::caller(), || in_f32("hyp1f1", [a, b, x], kummer))
+    in_f32("hyp1f1", [a, b, x], kummer)
 }
 
 fn kummer([a, b, x]: [Tensor; 3]) -> Tensor {
@@ -56,10 +53,9 @@ fn kummer([a, b, x]: [Tensor; 3]) -> Tensor {
 /// `jax.scipy.special.hyp2f1`: Gauss's hypergeometric function for `x` from -infinity to 1, by its power
 /// series; NaN above 1, where it is complex, unless it is a polynomial (`a` or `b` is 0 or a negative
 /// whole number).
-#[track_caller]
+#[op(at_line)]
 pub fn hyp2f1(a: Tensor, b: Tensor, c: Tensor, x: Tensor) -> Tensor {
-    let _scope = function("hyp2f1");
-    at_line(Location::caller(), || in_f32("hyp2f1", [a, b, c, x], gauss))
+    in_f32("hyp2f1", [a, b, c, x], gauss)
 }
 
 fn gauss([a, b, c, x]: [Tensor; 4]) -> Tensor {
@@ -107,14 +103,13 @@ fn gauss_at_one(a: Tensor, b: Tensor, c: Tensor) -> Tensor {
 /// `jax.scipy.special.bessel_jn` with `v` and `n_iter`: the Bessel functions of the first kind of orders
 /// 0 to `v`, along a new first axis, by downward recurrence from order `n_iter`, which must be above
 /// `v` and the absolute values of `z`.
-#[track_caller]
+#[op(at_line)]
 pub fn bessel_jn(z: Tensor, v: usize, n_iter: usize) -> Tensor {
-    let _scope = function("bessel_jn");
     if n_iter <= v || n_iter > 1000 {
         let problem = format!("takes iterations above order {v}, at most 1000; was given {n_iter}");
         fail_op("bessel_jn", problem);
     }
-    at_line(Location::caller(), || in_f32("bessel_jn", [z], |[z]| bessel(z, v, n_iter)))
+    in_f32("bessel_jn", [z], |[z]| bessel(z, v, n_iter))
 }
 
 fn bessel(z: Tensor, v: usize, n_iter: usize) -> Tensor {

@@ -1,13 +1,11 @@
 //! Incomplete gamma and beta functions, and the Hurwitz zeta function: `jax.scipy.special`.
 
-use std::panic::Location;
-
 use super::special::betaln;
 use crate::trace::control::while_loop;
 use crate::trace::custom::custom_jvp;
 use crate::trace::jvp::jvp;
 use crate::trace::ops::{broadcast_pair, full_like, ones_like, where_, zeros_like};
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::DType;
 use crate::tree::{self, Tree};
 
@@ -162,29 +160,22 @@ fn gamma_with_rule(op: &'static str, [a, x]: [Tensor; 2], upper: bool) -> Tensor
 /// assert!((y - 0.8646647).abs() < 1e-6);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op(at_line)]
 pub fn gammainc(a: Tensor, x: Tensor) -> Tensor {
-    let _scope = function("gammainc");
-    at_line(Location::caller(), || {
-        in_f32("gammainc", [a, x], |x| gamma_with_rule("gammainc", x, false))
-    })
+    in_f32("gammainc", [a, x], |x| gamma_with_rule("gammainc", x, false))
 }
 
 /// `jax.scipy.special.gammaincc`, `lax.igammac`: the regularized upper incomplete gamma function
 /// `Q(a, x) = 1 - P(a, x)`; see [`gammainc`].
-#[track_caller]
+#[op(at_line)]
 pub fn gammaincc(a: Tensor, x: Tensor) -> Tensor {
-    let _scope = function("gammaincc");
-    at_line(Location::caller(), || {
-        in_f32("gammaincc", [a, x], |x| gamma_with_rule("gammaincc", x, true))
-    })
+    in_f32("gammaincc", [a, x], |x| gamma_with_rule("gammaincc", x, true))
 }
 
 /// `lax.igamma_grad_a`: the derivative of [`gammainc`] by `a`.
-#[track_caller]
+#[op(at_line)]
 pub fn igamma_grad_a(a: Tensor, x: Tensor) -> Tensor {
-    let _scope = function("igamma_grad_a");
-    at_line(Location::caller(), || in_f32("igamma_grad_a", [a, x], gradient_by_a))
+    in_f32("igamma_grad_a", [a, x], gradient_by_a)
 }
 
 fn gradient_by_a([a, x]: [Tensor; 2]) -> Tensor {
@@ -197,18 +188,15 @@ fn gradient_by_a([a, x]: [Tensor; 2]) -> Tensor {
 
 /// `lax.random_gamma_grad`: the derivative by `a` of a sample `x` of the gamma distribution of shape
 /// `a`, drawn by inversion.
-#[track_caller]
+#[op(at_line)]
 pub fn random_gamma_grad(a: Tensor, x: Tensor) -> Tensor {
-    let _scope = function("random_gamma_grad");
-    at_line(Location::caller(), || {
-        in_f32("random_gamma_grad", [a, x], |[a, x]| {
-            let (a, x) = broadcast_pair("random_gamma_grad", a, x);
-            let density = ((a - 1.0) * x.log() - x - a.lgamma()).exp();
-            let gradient = -gradient_by_a([a, x]) / density;
-            // Samples that are 0 do not move, and no sample lies where the density is 0.
-            let still = x.log().is_inf() | density.eq(0.0);
-            where_(still & a.gt(0.0) & x.ge(0.0), zeros_like(x), gradient)
-        })
+    in_f32("random_gamma_grad", [a, x], |[a, x]| {
+        let (a, x) = broadcast_pair("random_gamma_grad", a, x);
+        let density = ((a - 1.0) * x.log() - x - a.lgamma()).exp();
+        let gradient = -gradient_by_a([a, x]) / density;
+        // Samples that are 0 do not move, and no sample lies where the density is 0.
+        let still = x.log().is_inf() | density.eq(0.0);
+        where_(still & a.gt(0.0) & x.ge(0.0), zeros_like(x), gradient)
     })
 }
 
@@ -252,10 +240,9 @@ fn incomplete_beta(a: Tensor, b: Tensor, x: Tensor, eps: f64, least: f64) -> Ten
 
 /// `jax.scipy.special.betainc`, `lax.betainc`: the regularized incomplete beta function, of `a` and `b`
 /// from 0, not both 0, and of `x` from 0 to 1; else NaN. With derivatives by all three.
-#[track_caller]
+#[op(at_line)]
 pub fn betainc(a: Tensor, b: Tensor, x: Tensor) -> Tensor {
-    let _scope = function("betainc");
-    at_line(Location::caller(), || in_f32("betainc", [a, b, x], beta_with_rule))
+    in_f32("betainc", [a, b, x], beta_with_rule)
 }
 
 fn beta_with_rule([a, b, x]: [Tensor; 3]) -> Tensor {
@@ -303,10 +290,9 @@ const HEAD: usize = 10;
 /// `jax.scipy.special.zeta`, `lax.zeta`: the Hurwitz zeta function, the sum of `(q + k)^-x` over all
 /// `k` from 0, for `x` above 1: infinite at 1, NaN below. It is infinite where `q` is 0 or a negative
 /// whole number.
-#[track_caller]
+#[op(at_line)]
 pub fn zeta(x: Tensor, q: Tensor) -> Tensor {
-    let _scope = function("zeta");
-    at_line(Location::caller(), || in_f32("zeta", [x, q], hurwitz))
+    in_f32("zeta", [x, q], hurwitz)
 }
 
 fn hurwitz([x, q]: [Tensor; 2]) -> Tensor {

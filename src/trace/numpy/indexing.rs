@@ -1,13 +1,11 @@
 //! Index grids, choices by condition, and writes at computed places.
 
-use std::panic::Location;
-
 use crate::trace::literal::Literal;
 use crate::trace::ops::{
     AxisList, IndexMode, Operand, arange, axis_of, broadcast_shapes, constant, full, iota, where_,
     wide, zeros, zeros_like,
 };
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::{DType, Shape, TensorType};
 
 /// Order of the axes of [`meshgrid`].
@@ -21,31 +19,27 @@ pub enum Indexing {
 }
 
 /// `jnp.meshgrid`: each vector along its axis of a grid, repeated along the others.
-#[track_caller]
+#[op(at_line)]
 pub fn meshgrid(vectors: &[Tensor], indexing: Indexing) -> Vec<Tensor> {
-    let _scope = function("meshgrid");
-    at_line(Location::caller(), || {
-        if let Some(other) = vectors.iter().map(|x| x.ty()).find(|ty| ty.rank() > 1) {
-            fail_op("meshgrid", format!("takes vectors, and was given {other}"));
-        }
-        let mut shape: Vec<usize> = vectors.iter().map(|x| x.numel()).collect();
-        let swapped = indexing == Indexing::Xy && vectors.len() > 1;
-        if swapped {
-            shape.swap(0, 1);
-        }
-        let mut grids = Vec::with_capacity(vectors.len());
-        for (i, x) in vectors.iter().enumerate() {
-            let axis = if swapped && i < 2 { 1 - i } else { i };
-            grids.push(x.ravel().broadcast_in_dim(&shape[..], &[axis]));
-        }
-        grids
-    })
+    if let Some(other) = vectors.iter().map(|x| x.ty()).find(|ty| ty.rank() > 1) {
+        fail_op("meshgrid", format!("takes vectors, and was given {other}"));
+    }
+    let mut shape: Vec<usize> = vectors.iter().map(|x| x.numel()).collect();
+    let swapped = indexing == Indexing::Xy && vectors.len() > 1;
+    if swapped {
+        shape.swap(0, 1);
+    }
+    let mut grids = Vec::with_capacity(vectors.len());
+    for (i, x) in vectors.iter().enumerate() {
+        let axis = if swapped && i < 2 { 1 - i } else { i };
+        grids.push(x.ravel().broadcast_in_dim(&shape[..], &[axis]));
+    }
+    grids
 }
 
 /// `jnp.indices`: the index along each axis of a grid of shape `shape`, along a new first axis.
-#[track_caller]
+#[op]
 pub fn indices(shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let _scope = function("indices");
     let shape = shape.into();
     let mut grids = Vec::with_capacity(shape.rank());
     for axis in 0..shape.rank() {
@@ -59,21 +53,18 @@ pub fn indices(shape: impl Into<Shape>, dtype: DType) -> Tensor {
 
 /// `jnp.ix_`: vectors as index tensors of an open grid: vector `i` lies along axis `i`, the other
 /// axes have size 1.
-#[track_caller]
+#[op(at_line)]
 pub fn ix_(vectors: &[Tensor]) -> Vec<Tensor> {
-    let _scope = function("ix_");
-    at_line(Location::caller(), || {
-        let mut grids = Vec::with_capacity(vectors.len());
-        for (axis, x) in vectors.iter().enumerate() {
-            if x.rank() != 1 || x.dtype() == DType::Bool {
-                fail_op("ix_", format!("takes vectors of integers, and was given {}", x.ty()));
-            }
-            let mut shape = vec![1; vectors.len()];
-            shape[axis] = x.numel();
-            grids.push(x.reshape(shape));
+    let mut grids = Vec::with_capacity(vectors.len());
+    for (axis, x) in vectors.iter().enumerate() {
+        if x.rank() != 1 || x.dtype() == DType::Bool {
+            fail_op("ix_", format!("takes vectors of integers, and was given {}", x.ty()));
         }
-        grids
-    })
+        let mut shape = vec![1; vectors.len()];
+        shape[axis] = x.numel();
+        grids.push(x.reshape(shape));
+    }
+    grids
 }
 
 /// The rows and columns, as i32, of the elements of a matrix that `holds` selects.
@@ -93,77 +84,67 @@ fn positions(rows: usize, columns: usize, holds: impl Fn(i64, i64) -> bool) -> [
 
 /// `jnp.tril_indices(n, k, m)`: rows and columns (i32) of the lower triangle of a matrix of `n` rows
 /// and `m` columns, up to diagonal `k`.
-#[track_caller]
+#[op]
 pub fn tril_indices(n: usize, k: i32, m: usize) -> [Tensor; 2] {
-    let _scope = function("tril_indices");
     positions(n, m, |i, j| j <= i + k as i64)
 }
 
 /// `jnp.triu_indices(n, k, m)`: rows and columns (i32) of the upper triangle of a matrix of `n` rows
 /// and `m` columns, from diagonal `k` on.
-#[track_caller]
+#[op]
 pub fn triu_indices(n: usize, k: i32, m: usize) -> [Tensor; 2] {
-    let _scope = function("triu_indices");
     positions(n, m, |i, j| j >= i + k as i64)
 }
 
 /// `jnp.diag_indices`: the indices (i32) of the main diagonal of a tensor with `ndim` axes of `n`
 /// elements.
-#[track_caller]
+#[op]
 pub fn diag_indices(n: usize, ndim: usize) -> Vec<Tensor> {
-    let _scope = function("diag_indices");
     vec![arange(n, DType::I32); ndim]
 }
 
 /// `jnp.unravel_index`: the index along each axis of `shape` of positions in row-major order.
 /// Negative positions count from the end; then positions are clamped.
-#[track_caller]
+#[op(at_line)]
 pub fn unravel_index(positions: Tensor, shape: impl Into<Shape>) -> Vec<Tensor> {
-    let _scope = function("unravel_index");
     let shape = shape.into();
-    at_line(Location::caller(), || {
-        let count = shape.numel();
-        let flat = wide("unravel_index", positions);
-        let flat = match flat.dtype().is_unsigned() {
-            true => flat,
-            false => where_(flat.lt(0), flat + count, flat).maximum(0),
-        };
-        let mut rest = flat.minimum(count.saturating_sub(1));
-        let mut indices = Vec::with_capacity(shape.rank());
-        for &size in shape.iter().rev() {
-            indices.push(rest.modulo(size));
-            rest = rest.floor_div(size.max(1));
-        }
-        indices.reverse();
-        indices
-    })
+    let count = shape.numel();
+    let flat = wide("unravel_index", positions);
+    let flat = match flat.dtype().is_unsigned() {
+        true => flat,
+        false => where_(flat.lt(0), flat + count, flat).maximum(0),
+    };
+    let mut rest = flat.minimum(count.saturating_sub(1));
+    let mut indices = Vec::with_capacity(shape.rank());
+    for &size in shape.iter().rev() {
+        indices.push(rest.modulo(size));
+        rest = rest.floor_div(size.max(1));
+    }
+    indices.reverse();
+    indices
 }
 
 /// `jnp.ravel_multi_index` with `mode="clip"`: the position in row-major order of `indices` along
 /// the axes of `shape`, each clamped to its axis.
-#[track_caller]
+#[op(at_line)]
 pub fn ravel_multi_index(indices: &[Tensor], shape: impl Into<Shape>) -> Tensor {
-    let _scope = function("ravel_multi_index");
     let shape = shape.into();
     if indices.len() != shape.rank() || indices.is_empty() {
         let problem = format!("{} index tensors for the shape {shape}", indices.len());
         fail_op("ravel_multi_index", problem);
     }
-    at_line(Location::caller(), || {
-        let mut position: Option<Tensor> = None;
-        for (index, &size) in indices.iter().zip(shape.iter()) {
-            let index = wide("ravel_multi_index", *index).clip(0, size.saturating_sub(1));
-            position = Some(position.map_or(index, |before| before * size + index));
-        }
-        position.expect("at least one axis")
-    })
+    let mut position: Option<Tensor> = None;
+    for (index, &size) in indices.iter().zip(shape.iter()) {
+        let index = wide("ravel_multi_index", *index).clip(0, size.saturating_sub(1));
+        position = Some(position.map_or(index, |before| before * size + index));
+    }
+    position.expect("at least one axis")
 }
 
 /// `jnp.select`: for each element the choice of the first condition that holds, or `default`. All
 /// broadcast.
-#[track_caller]
+#[op(at_line)]
 pub fn select(conditions: &[Tensor], choices: &[Tensor], default: impl Operand) -> Tensor {
-    let _scope = function("select");
     if conditions.len() != choices.len() || choices.is_empty() {
         let problem = format!(
             "takes as many conditions as choices, at least one; was given {} and {}",
@@ -172,29 +153,24 @@ pub fn select(conditions: &[Tensor], choices: &[Tensor], default: impl Operand) 
         );
         fail_op("select", problem);
     }
-    at_line(Location::caller(), || {
-        let default = default.to_tensor(&choices[0].ty());
-        let pairs = conditions.iter().zip(choices).rev();
-        pairs.fold(default, |rest, (&condition, &choice)| where_(condition, choice, rest))
-    })
+    let default = default.to_tensor(&choices[0].ty());
+    let pairs = conditions.iter().zip(choices).rev();
+    pairs.fold(default, |rest, (&condition, &choice)| where_(condition, choice, rest))
 }
 
 /// `jnp.choose` with `mode="clip"`: for each element of `indices` the element of that choice;
 /// indices are clamped. All broadcast.
-#[track_caller]
+#[op(at_line)]
 pub fn choose(indices: Tensor, choices: &[Tensor]) -> Tensor {
-    let _scope = function("choose");
     let Some((first, rest)) = choices.split_first() else {
         fail_op("choose", "there are no choices")
     };
-    at_line(Location::caller(), || {
-        let index = wide("choose", indices);
-        let shapes: Vec<Shape> = choices.iter().chain([&index]).map(|x| x.shape()).collect();
-        let full = broadcast_shapes("choose", &shapes);
-        let pairs = rest.iter().enumerate();
-        let chosen = pairs.fold(*first, |below, (i, &choice)| where_(index.gt(i), choice, below));
-        chosen.broadcast_to(&full)
-    })
+    let index = wide("choose", indices);
+    let shapes: Vec<Shape> = choices.iter().chain([&index]).map(|x| x.shape()).collect();
+    let full = broadcast_shapes("choose", &shapes);
+    let pairs = rest.iter().enumerate();
+    let chosen = pairs.fold(*first, |below, (i, &choice)| where_(index.gt(i), choice, below));
+    chosen.broadcast_to(&full)
 }
 
 /// Function of a tensor, as [`piecewise`] takes it.
@@ -202,44 +178,39 @@ pub type Piece<'a> = &'a dyn Fn(Tensor) -> Tensor;
 
 /// `jnp.piecewise`: the function of the last condition that holds, for each element of `x`; where
 /// none holds, the function after those of the conditions, or 0.
-#[track_caller]
+#[op(at_line)]
 pub fn piecewise(x: Tensor, conditions: &[Tensor], functions: &[Piece<'_>]) -> Tensor {
-    let _scope = function("piecewise");
     let (given, wanted) = (functions.len(), conditions.len());
     if given != wanted && given != wanted + 1 {
         let problem = format!("takes {wanted} or {} functions, was given {given}", wanted + 1);
         fail_op("piecewise", problem);
     }
-    at_line(Location::caller(), || {
-        // A function whose value is not chosen at an element passes no derivative there: what it has
-        // may be NaN.
-        let of = |f: Piece<'_>, chosen: Tensor| f(where_(chosen, x, x.stop_gradient()));
-        let none = constant(false);
-        let later = |i: usize| conditions[i..].iter().fold(none, |any, &condition| any | condition);
-        let rest = functions.get(wanted).map_or_else(|| zeros_like(x), |f| of(f, !later(0)));
-        let pieces = conditions.iter().zip(functions).enumerate();
-        pieces.fold(rest, |rest, (i, (&condition, f))| {
-            where_(condition, of(f, condition & !later(i + 1)), rest)
-        })
+    // A function whose value is not chosen at an element passes no derivative there: what it has
+    // may be NaN.
+    let of = |f: Piece<'_>, chosen: Tensor| f(where_(chosen, x, x.stop_gradient()));
+    let none = constant(false);
+    let later = |i: usize| conditions[i..].iter().fold(none, |any, &condition| any | condition);
+    let rest = functions.get(wanted).map_or_else(|| zeros_like(x), |f| of(f, !later(0)));
+    let pieces = conditions.iter().zip(functions).enumerate();
+    pieces.fold(rest, |rest, (i, (&condition, f))| {
+        where_(condition, of(f, condition & !later(i + 1)), rest)
     })
 }
 
 /// `jnp.tri`: a matrix of ones at and below diagonal `k`, and zeros.
-#[track_caller]
+#[op]
 pub fn tri(n: usize, m: usize, k: i32, dtype: DType) -> Tensor {
-    let _scope = function("tri");
     let (row, column) = (iota([n, m], 0, DType::I32), iota([n, m], 1, DType::I32));
     (row + k).ge(column).to(dtype)
 }
 
 /// `jnp.fromfunction`: `f` of the indices (`dtype`) of each element of a tensor of shape `shape`.
-#[track_caller]
+#[op]
 pub fn fromfunction(
     f: impl FnOnce(&[Tensor]) -> Tensor,
     shape: impl Into<Shape>,
     dtype: DType,
 ) -> Tensor {
-    let _scope = function("fromfunction");
     let shape = shape.into();
     let mut grids = Vec::with_capacity(shape.rank());
     for axis in 0..shape.rank() {
@@ -250,17 +221,15 @@ pub fn fromfunction(
 
 impl Tensor {
     /// `jnp.tril_indices_from`: [`tril_indices`] of this matrix.
-    #[track_caller]
+    #[op]
     pub fn tril_indices_from(self, k: i32) -> [Tensor; 2] {
-        let _scope = function("tril_indices_from");
         let [n, m] = self.matrix_sizes("tril_indices_from");
         tril_indices(n, k, m)
     }
 
     /// `jnp.triu_indices_from`: [`triu_indices`] of this matrix.
-    #[track_caller]
+    #[op]
     pub fn triu_indices_from(self, k: i32) -> [Tensor; 2] {
-        let _scope = function("triu_indices_from");
         let [n, m] = self.matrix_sizes("triu_indices_from");
         triu_indices(n, k, m)
     }
@@ -275,9 +244,8 @@ impl Tensor {
     }
 
     /// `jnp.diag_indices_from`: [`diag_indices`] of this tensor, whose axes have one size.
-    #[track_caller]
+    #[op]
     pub fn diag_indices_from(self) -> Vec<Tensor> {
-        let _scope = function("diag_indices_from");
         let shape = self.shape();
         if shape.rank() < 2 || shape.iter().any(|&size| size != shape[0]) {
             let problem = format!("takes at least two axes of one size; was given {}", self.ty());
@@ -289,9 +257,8 @@ impl Tensor {
     /// `jnp.put_along_axis`: this tensor with `values` at `indices` along `axis`, the inverse
     /// of [`Tensor::take_along_axis`]. `values` broadcast to the shape of `indices`; an index outside
     /// is dropped.
-    #[track_caller]
+    #[op(at_line)]
     pub fn put_along_axis(self, indices: Tensor, values: impl Operand, axis: isize) -> Tensor {
-        let _scope = function("put_along_axis");
         let (ty, places) = (self.ty(), indices.ty());
         let axis = axis_of("put_along_axis", axis, ty.rank());
         let agree = places.rank() == ty.rank()
@@ -300,39 +267,33 @@ impl Tensor {
             let problem = format!("indices {places} must agree with {ty} but along axis {axis}");
             fail_op("put_along_axis", problem);
         }
-        at_line(Location::caller(), || {
-            let mut at = Vec::with_capacity(ty.rank());
-            for a in 0..ty.rank() {
-                at.push(match a == axis {
-                    true => wide("put_along_axis", indices),
-                    false => iota(&places.shape, a as isize, DType::I32),
-                });
-            }
-            let same = at[axis].dtype();
-            let at: Vec<Tensor> = at.into_iter().map(|index| index.to(same)).collect();
-            let values = values.to_tensor(&TensorType::new(ty.dtype, &places.shape));
-            self.at(&at).set(values.broadcast_to(&places.shape))
-        })
+        let mut at = Vec::with_capacity(ty.rank());
+        for a in 0..ty.rank() {
+            at.push(match a == axis {
+                true => wide("put_along_axis", indices),
+                false => iota(&places.shape, a as isize, DType::I32),
+            });
+        }
+        let same = at[axis].dtype();
+        let at: Vec<Tensor> = at.into_iter().map(|index| index.to(same)).collect();
+        let values = values.to_tensor(&TensorType::new(ty.dtype, &places.shape));
+        self.at(&at).set(values.broadcast_to(&places.shape))
     }
 
     /// `jnp.put` with `inplace=False`: this tensor with `values`, repeated as often as needed, at
     /// positions in row-major order. Negative positions count from the end; a position outside is
     /// dropped.
-    #[track_caller]
+    #[op(at_line)]
     pub fn put(self, positions: Tensor, values: Tensor) -> Tensor {
-        let _scope = function("put");
-        at_line(Location::caller(), || {
-            let flat = positions.ravel();
-            let values = values.ravel().resize([flat.numel()]);
-            self.ravel().at(&[flat]).set(values).reshape(self.shape())
-        })
+        let flat = positions.ravel();
+        let values = values.ravel().resize([flat.numel()]);
+        self.ravel().at(&[flat]).set(values).reshape(self.shape())
     }
 
     /// `jnp.place` with `inplace=False`: this tensor with `values` in order where `mask` holds, from
     /// the first again when all are used.
-    #[track_caller]
+    #[op(at_line)]
     pub fn place(self, mask: Tensor, values: Tensor) -> Tensor {
-        let _scope = function("place");
         let count = values.numel();
         if count == 0 || mask.shape() != self.shape() {
             let problem = format!(
@@ -343,27 +304,23 @@ impl Tensor {
             );
             fail_op("place", problem);
         }
-        at_line(Location::caller(), || {
-            let flat = mask.ravel();
-            let order = flat.to(DType::I32).cumsum(0) - 1;
-            let chosen = values.ravel().take_mode(order.modulo(count), 0, IndexMode::Clip);
-            where_(flat, chosen, self.ravel()).reshape(self.shape())
-        })
+        let flat = mask.ravel();
+        let order = flat.to(DType::I32).cumsum(0) - 1;
+        let chosen = values.ravel().take_mode(order.modulo(count), 0, IndexMode::Clip);
+        where_(flat, chosen, self.ravel()).reshape(self.shape())
     }
 
     /// `jnp.flatnonzero` with `size`: positions (i32) in row-major order of the first `size` elements
     /// that are not zero; where there are fewer, `fill`.
-    #[track_caller]
+    #[op]
     pub fn flatnonzero(self, size: usize, fill: i32) -> Tensor {
-        let _scope = function("flatnonzero");
         self.ravel().nonzero(size, fill)[0]
     }
 
     /// `jnp.argwhere` with `size`: the indices (i32) of the first `size` elements that are not zero,
     /// one row each; where there are fewer, `fill`.
-    #[track_caller]
+    #[op]
     pub fn argwhere(self, size: usize, fill: i32) -> Tensor {
-        let _scope = function("argwhere");
         let indices = self.nonzero(size, fill);
         match indices.is_empty() {
             true => zeros([size, 0], DType::I32),
@@ -373,9 +330,8 @@ impl Tensor {
 
     /// `jnp.compress` with `size`: the first `size` slices along `axis` for which `condition`, a
     /// vector, holds; where there are fewer, slices of `fill`.
-    #[track_caller]
+    #[op(at_line)]
     pub fn compress(self, condition: Tensor, axis: isize, size: usize, fill: f64) -> Tensor {
-        let _scope = function("compress");
         let length = self.dim(axis);
         if condition.rank() != 1 || condition.numel() > length {
             let problem = format!(
@@ -385,49 +341,42 @@ impl Tensor {
             fail_op("compress", problem);
         }
         let place = axis_of("compress", axis, self.rank());
-        at_line(Location::caller(), || {
-            if length == 0 {
-                let shape = self.shape().without_axis(place).with_axis(place, size);
-                return full(shape, fill, self.dtype());
-            }
-            let at = condition.nonzero(size, length as i32)[0];
-            let taken = self.take_mode(at, axis, IndexMode::Clip);
-            let mut shape = vec![1; self.rank()];
-            shape[place] = size;
-            let there = at.lt(length).reshape(shape).broadcast_to(taken.shape());
-            where_(there, taken, crate::trace::ops::full_like(taken, fill))
-        })
+        if length == 0 {
+            let shape = self.shape().without_axis(place).with_axis(place, size);
+            return full(shape, fill, self.dtype());
+        }
+        let at = condition.nonzero(size, length as i32)[0];
+        let taken = self.take_mode(at, axis, IndexMode::Clip);
+        let mut shape = vec![1; self.rank()];
+        shape[place] = size;
+        let there = at.lt(length).reshape(shape).broadcast_to(taken.shape());
+        where_(there, taken, crate::trace::ops::full_like(taken, fill))
     }
 
     /// `jnp.extract` with `size`: the first `size` elements, in row-major order, at which `condition`
     /// is not zero; where there are fewer, `fill`.
-    #[track_caller]
+    #[op]
     pub fn extract(self, condition: Tensor, size: usize, fill: f64) -> Tensor {
-        let _scope = function("extract");
         self.ravel().compress(condition.ravel(), 0, size, fill)
     }
 
     /// `jnp.fill_diagonal` with `inplace=False`: this tensor, of at least two axes of one size (a
     /// matrix of any sizes), with `value` on its main diagonal.
-    #[track_caller]
+    #[op(at_line)]
     pub fn fill_diagonal(self, value: impl Operand) -> Tensor {
-        let _scope = function("fill_diagonal");
         let shape = self.shape();
         let square = shape.rank() == 2 || shape.iter().all(|&size| size == shape[0]);
         if shape.rank() < 2 || !square {
             let problem = format!("takes a matrix or axes of one size; was given {}", self.ty());
             fail_op("fill_diagonal", problem);
         }
-        at_line(Location::caller(), || {
-            let size = shape.iter().copied().min().unwrap_or(0);
-            self.at(&diag_indices(size, shape.rank())).set(value)
-        })
+        let size = shape.iter().copied().min().unwrap_or(0);
+        self.at(&diag_indices(size, shape.rank())).set(value)
     }
 
     /// `jnp.diagflat`: the matrix with the elements on diagonal `k`, and zeros.
-    #[track_caller]
+    #[op]
     pub fn diagflat(self, k: i32) -> Tensor {
-        let _scope = function("diagflat");
         let skip = k.unsigned_abs() as usize;
         let (row, column) = if k < 0 { (skip, 0) } else { (0, skip) };
         let at = |n: usize| n as i64;
@@ -435,9 +384,8 @@ impl Tensor {
     }
 
     /// `jnp.vander`: the powers of a vector from `n - 1` down to 0 as columns.
-    #[track_caller]
+    #[op]
     pub fn vander(self, n: usize) -> Tensor {
-        let _scope = function("vander");
         if self.rank() != 1 {
             fail_op("vander", format!("takes a vector, and was given {}", self.ty()));
         }
@@ -453,9 +401,8 @@ impl Tensor {
 
     /// `jnp.apply_along_axis`: `f` of each vector along `axis`; the axes of its result replace that
     /// axis.
-    #[track_caller]
+    #[op]
     pub fn apply_along_axis(self, axis: isize, f: impl Fn(Tensor) -> Tensor) -> Tensor {
-        let _scope = function("apply_along_axis");
         let shape = self.shape();
         let axis = axis_of("apply_along_axis", axis, shape.rank());
         let size = shape[axis];
@@ -472,13 +419,12 @@ impl Tensor {
 
     /// `jnp.apply_over_axes`: `f(x, axis)` for one axis after the other; an axis that `f` removes stays
     /// with size 1.
-    #[track_caller]
+    #[op]
     pub fn apply_over_axes(
         self,
         axes: impl AxisList,
         f: impl Fn(Tensor, isize) -> Tensor,
     ) -> Tensor {
-        let _scope = function("apply_over_axes");
         let rank = self.rank();
         let mut x = self;
         for axis in axes.axes("apply_over_axes", rank) {

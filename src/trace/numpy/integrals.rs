@@ -1,13 +1,12 @@
 //! Exponential integrals and the dilogarithm: `jax.scipy.special`.
 
 use std::f64::consts::PI;
-use std::panic::Location;
 
 use super::incomplete::in_f32;
 use crate::trace::custom::custom_jvp;
 use crate::trace::literal::Literal;
 use crate::trace::ops::{constant, full_like, ones_like, where_, zeros_like};
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::DType;
 
 const EULER_GAMMA: f64 = 0.577_215_664_901_532_9;
@@ -21,24 +20,21 @@ fn fraction(n: u32, x: Tensor) -> Tensor {
 
 /// `jax.scipy.special.expn`: the generalized exponential integral `E_n(x)` of `x` from 0 on; NaN of
 /// negative numbers.
-#[track_caller]
+#[op(at_line)]
 pub fn expn(n: u32, x: Tensor) -> Tensor {
-    let _scope = function("expn");
-    at_line(Location::caller(), || {
-        if n > 1000 {
-            fail_op("expn", format!("takes orders up to 1000, and was given {n}"));
-        }
-        let rule = move |x: Tensor, t: Tensor| {
-            let before = if n == 0 {
-                // The derivative of exp(-x) / x.
-                (-x).exp() * (1.0 / x + 1.0 / x.square())
-            } else {
-                exponential_integral(n - 1, x)
-            };
-            (exponential_integral(n, x), -t * before)
+    if n > 1000 {
+        fail_op("expn", format!("takes orders up to 1000, and was given {n}"));
+    }
+    let rule = move |x: Tensor, t: Tensor| {
+        let before = if n == 0 {
+            // The derivative of exp(-x) / x.
+            (-x).exp() * (1.0 / x + 1.0 / x.square())
+        } else {
+            exponential_integral(n - 1, x)
         };
-        in_f32("expn", [x], |[x]| custom_jvp(move |x| exponential_integral(n, x), rule)(x))
-    })
+        (exponential_integral(n, x), -t * before)
+    };
+    in_f32("expn", [x], |[x]| custom_jvp(move |x| exponential_integral(n, x), rule)(x))
 }
 
 fn exponential_integral(n: u32, x: Tensor) -> Tensor {
@@ -68,20 +64,16 @@ fn exponential_integral(n: u32, x: Tensor) -> Tensor {
 }
 
 /// `jax.scipy.special.exp1`: the exponential integral `E_1(x)`; see [`expn`].
-#[track_caller]
+#[op]
 pub fn exp1(x: Tensor) -> Tensor {
-    let _scope = function("exp1");
     expn(1, x)
 }
 
 /// `jax.scipy.special.expi`: the exponential integral `Ei(x)`.
-#[track_caller]
+#[op(at_line)]
 pub fn expi(x: Tensor) -> Tensor {
-    let _scope = function("expi");
-    at_line(Location::caller(), || {
-        let rule = |x: Tensor, t: Tensor| (principal_value(x), t * (x.exp() / x));
-        in_f32("expi", [x], |[x]| custom_jvp(principal_value, rule)(x))
-    })
+    let rule = |x: Tensor, t: Tensor| (principal_value(x), t * (x.exp() / x));
+    in_f32("expi", [x], |[x]| custom_jvp(principal_value, rule)(x))
 }
 
 fn principal_value(x: Tensor) -> Tensor {
@@ -104,18 +96,15 @@ fn principal_value(x: Tensor) -> Tensor {
 
 /// `jax.scipy.special.spence`: the integral of `log(t) / (1 - t)` from 1 to `x`, the dilogarithm of
 /// `1 - x`; NaN of negative numbers.
-#[track_caller]
+#[op(at_line)]
 pub fn spence(x: Tensor) -> Tensor {
-    let _scope = function("spence");
-    at_line(Location::caller(), || {
-        let rule = |x: Tensor, t: Tensor| {
-            let one = x.eq(1.0);
-            let safe = where_(one, full_like(x, 2.0), x);
-            let slope = where_(one, full_like(x, -1.0), safe.log() / (1.0 - safe));
-            (dilogarithm(x), t * slope)
-        };
-        in_f32("spence", [x], |[x]| custom_jvp(dilogarithm, rule)(x))
-    })
+    let rule = |x: Tensor, t: Tensor| {
+        let one = x.eq(1.0);
+        let safe = where_(one, full_like(x, 2.0), x);
+        let slope = where_(one, full_like(x, -1.0), safe.log() / (1.0 - safe));
+        (dilogarithm(x), t * slope)
+    };
+    in_f32("spence", [x], |[x]| custom_jvp(dilogarithm, rule)(x))
 }
 
 fn dilogarithm(x: Tensor) -> Tensor {
@@ -152,9 +141,8 @@ fn dilogarithm(x: Tensor) -> Tensor {
 }
 
 /// `jax.scipy.special.bernoulli`: the Bernoulli numbers from 0 to `n`, with `B1 = -1/2`.
-#[track_caller]
+#[op]
 pub fn bernoulli(n: usize, dtype: DType) -> Tensor {
-    let _scope = function("bernoulli");
     if !dtype.is_float() || n > 256 {
         fail_op(
             "bernoulli",

@@ -1,15 +1,13 @@
 //! Linear algebra: factorizations and systems of equations. Matrices are the last two
 //! axes; axes before them are batches.
 
-use std::panic::Location;
-
 use crate::trace::control::scan;
 use crate::trace::custom::custom_jvp;
 use crate::trace::op::{Precision, TriangularSolveOp};
 use crate::trace::ops::{
     IndexMode, arange, broadcast_shapes, expect_square, eye, triangular_solve, where_, zeros_like,
 };
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::{DType, Shape};
 use crate::trace::vmap::vmap;
 
@@ -20,13 +18,10 @@ pub(super) const UPPER: TriangularSolveOp = TriangularSolveOp { lower: false, ..
 
 /// `jax.scipy.linalg.cho_solve`: the `X` of `L L^H X = B`, for the lower triangular
 /// `l = cholesky(a)`. `b` is `[.., n, m]`, or has one axis less.
-#[track_caller]
+#[op(at_line)]
 pub fn cho_solve(l: Tensor, b: Tensor) -> Tensor {
-    let _scope = function("cho_solve");
-    at_line(Location::caller(), || {
-        let half = triangular_solve(l, b, LOWER);
-        triangular_solve(l.conj(), half, TriangularSolveOp { transpose_a: true, ..LOWER })
-    })
+    let half = triangular_solve(l, b, LOWER);
+    triangular_solve(l.conj(), half, TriangularSolveOp { transpose_a: true, ..LOWER })
 }
 
 /// `f` of each matrix of a batch; `batch` is the axes before the last two of all arguments.
@@ -62,21 +57,18 @@ pub(super) fn batch_of(a: Tensor) -> Shape {
 /// matrices `a: [.., n, n]` of f32, f64, c64 or c128. Gives L (below the diagonal, which is ones and not there)
 /// and U together; the pivots, `i32[.., n]`: the row exchanged with row `i`; and the permutation,
 /// `i32[.., n]`: which row of `a` is row `i` of `L U`.
-#[track_caller]
+#[op(at_line)]
 pub fn lu(a: Tensor) -> (Tensor, Tensor, Tensor) {
-    let _scope = function("lu");
-    at_line(Location::caller(), || {
-        expect_square("lu", a);
-        let all = for_each(
-            &batch_of(a),
-            |args| {
-                let (lu, pivots, permutation) = lu_of_matrix(args[0]);
-                vec![lu, pivots, permutation]
-            },
-            &[a],
-        );
-        (all[0], all[1], all[2])
-    })
+    expect_square("lu", a);
+    let all = for_each(
+        &batch_of(a),
+        |args| {
+            let (lu, pivots, permutation) = lu_of_matrix(args[0]);
+            vec![lu, pivots, permutation]
+        },
+        &[a],
+    );
+    (all[0], all[1], all[2])
 }
 
 /// [`lu`] of one matrix, with its derivative in closed form: `L' = L tril(M, -1)` and `U' = triu(M)
@@ -166,41 +158,35 @@ fn solve_matrix(a: Tensor, b: Tensor) -> Tensor {
 /// assert_eq!(f.call((a, b))?.to_vec::<f32>()?, [1.0, 2.0]);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op(at_line)]
 pub fn solve(a: Tensor, b: Tensor) -> Tensor {
-    let _scope = function("solve");
-    at_line(Location::caller(), || {
-        expect_square("solve", a);
-        let (left, right) = (a.ty(), b.ty());
-        let n = left.shape[left.rank() - 1];
-        let vector = right.rank() == 1;
-        let size = if vector { right.shape.first() } else { right.shape.iter().rev().nth(1) };
-        if right.dtype != left.dtype || size != Some(&n) {
-            let problem = format!(
-                "takes right sides [{n}] or [.., {n}, m] of {} for {left}, and was given {right}",
-                left.dtype
-            );
-            fail_op("solve", problem);
-        }
-        let b = if vector { b.expand_dims(1) } else { b };
-        let batch = broadcast_shapes("solve", &[batch_of(a), batch_of(b)]);
-        let full = |x: Tensor| -> Tensor {
-            let shape = x.shape();
-            let matrix = &shape[shape.rank() - 2..];
-            x.broadcast_to([&batch[..], matrix].concat())
-        };
-        let x = for_each(&batch, |x| vec![solve_matrix(x[0], x[1])], &[full(a), full(b)])[0];
-        if vector { x.squeeze(-1) } else { x }
-    })
+    expect_square("solve", a);
+    let (left, right) = (a.ty(), b.ty());
+    let n = left.shape[left.rank() - 1];
+    let vector = right.rank() == 1;
+    let size = if vector { right.shape.first() } else { right.shape.iter().rev().nth(1) };
+    if right.dtype != left.dtype || size != Some(&n) {
+        let problem = format!(
+            "takes right sides [{n}] or [.., {n}, m] of {} for {left}, and was given {right}",
+            left.dtype
+        );
+        fail_op("solve", problem);
+    }
+    let b = if vector { b.expand_dims(1) } else { b };
+    let batch = broadcast_shapes("solve", &[batch_of(a), batch_of(b)]);
+    let full = |x: Tensor| -> Tensor {
+        let shape = x.shape();
+        let matrix = &shape[shape.rank() - 2..];
+        x.broadcast_to([&batch[..], matrix].concat())
+    };
+    let x = for_each(&batch, |x| vec![solve_matrix(x[0], x[1])], &[full(a), full(b)])[0];
+    if vector { x.squeeze(-1) } else { x }
 }
 
 /// `jnp.linalg.inv`: the inverses of square matrices `a: [.., n, n]` of f32, f64, c64 or c128. To solve a
 /// system, [`solve`] is faster and more exact.
-#[track_caller]
+#[op(at_line)]
 pub fn inv(a: Tensor) -> Tensor {
-    let _scope = function("inv");
-    at_line(Location::caller(), || {
-        expect_square("inv", a);
-        solve(a, eye(a.dim(-1), a.dtype()))
-    })
+    expect_square("inv", a);
+    solve(a, eye(a.dim(-1), a.dtype()))
 }

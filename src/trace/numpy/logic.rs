@@ -1,7 +1,6 @@
 //! Comparisons within a tolerance, signs, neighbors, and elementwise functions of numbers.
 
 use std::f64::consts::{LN_2, PI};
-use std::panic::Location;
 
 use super::incomplete::in_f32;
 use crate::trace::control::while_loop;
@@ -9,7 +8,7 @@ use crate::trace::ops::{
     Operand, broadcast_pair, constant, div, full_like, ones_like, where_, zeros_like,
 };
 use crate::trace::remat::optimization_barrier;
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::{DType, Shape};
 
 /// Tolerance of [`Tensor::isclose`].
@@ -30,16 +29,14 @@ impl Default for Closeness {
 }
 
 /// `jnp.array_equal`: true (a scalar) if both tensors have one shape and equal elements.
-#[track_caller]
+#[op]
 pub fn array_equal(x: Tensor, y: Tensor) -> Tensor {
-    let _scope = function("array_equal");
     if x.shape() != y.shape() { constant(false) } else { x.eq(y).all(..) }
 }
 
 /// `jnp.array_equiv`: true (a scalar) if the tensors broadcast to one shape and are equal there.
-#[track_caller]
+#[op]
 pub fn array_equiv(x: Tensor, y: Tensor) -> Tensor {
-    let _scope = function("array_equiv");
     let (left, right) = (x.shape(), y.shape());
     let fits = |(&a, &b): (&usize, &usize)| a == b || a == 1 || b == 1;
     let pairs = |l: &Shape, r: &Shape| l.iter().rev().zip(r.iter().rev()).all(fits);
@@ -47,9 +44,8 @@ pub fn array_equiv(x: Tensor, y: Tensor) -> Tensor {
 }
 
 /// `jnp.logaddexp2`: `log2(2^a + 2^b)`, without overflow.
-#[track_caller]
+#[op]
 pub fn logaddexp2(a: Tensor, b: Tensor) -> Tensor {
-    let _scope = function("logaddexp2");
     crate::trace::ops::log_of_sum(a, b, LN_2)
 }
 
@@ -88,30 +84,25 @@ impl Tensor {
     /// assert_eq!(close.to_vec::<bool>()?, [true, false]);
     /// # Ok::<(), podracer::Error>(())
     /// ```
-    #[track_caller]
+    #[op(at_line)]
     pub fn isclose(self, y: Tensor, tolerance: Closeness) -> Tensor {
-        let _scope = function("isclose");
         let Closeness { rtol, atol, equal_nan } = tolerance;
-        at_line(Location::caller(), || {
-            let (x, y) = broadcast_pair("isclose", self.to_inexact(), y.to_inexact());
-            let near = (x - y).abs().le(y.abs() * rtol + atol);
-            let close = (near & x.is_finite() & y.is_finite()) | x.eq(y);
-            if equal_nan { close | (x.is_nan() & y.is_nan()) } else { close }
-        })
+        let (x, y) = broadcast_pair("isclose", self.to_inexact(), y.to_inexact());
+        let near = (x - y).abs().le(y.abs() * rtol + atol);
+        let close = (near & x.is_finite() & y.is_finite()) | x.eq(y);
+        if equal_nan { close | (x.is_nan() & y.is_nan()) } else { close }
     }
 
     /// `jnp.allclose`: true (a scalar) if all elements are close: [`Tensor::isclose`].
-    #[track_caller]
+    #[op]
     pub fn allclose(self, y: Tensor, tolerance: Closeness) -> Tensor {
-        let _scope = function("allclose");
         self.isclose(y, tolerance).all(..)
     }
 
     /// `jnp.nan_to_num`: `nan` for NaN, the largest number of the type for infinity and the least for
     /// its negative.
-    #[track_caller]
+    #[op]
     pub fn nan_to_num(self, nan: f64) -> Tensor {
-        let _scope = function("nan_to_num");
         let largest = match self.dtype() {
             DType::F16 => 65504.0,
             DType::BF16 => f64::from(half::bf16::MAX),
@@ -125,23 +116,20 @@ impl Tensor {
     }
 
     /// `jnp.isposinf`: true for each element that is positive infinity.
-    #[track_caller]
+    #[op]
     pub fn is_posinf(self) -> Tensor {
-        let _scope = function("is_posinf");
         self.eq(f64::INFINITY)
     }
 
     /// `jnp.isneginf`: true for each element that is negative infinity.
-    #[track_caller]
+    #[op]
     pub fn is_neginf(self) -> Tensor {
-        let _scope = function("is_neginf");
         self.eq(f64::NEG_INFINITY)
     }
 
     /// `jnp.signbit`: true where the sign bit is set, also of negative zero and NaN.
-    #[track_caller]
+    #[op]
     pub fn signbit(self) -> Tensor {
-        let _scope = function("signbit");
         let dtype = self.dtype();
         if !dtype.is_float() {
             return self.lt(zeros_like(self));
@@ -151,9 +139,8 @@ impl Tensor {
     }
 
     /// `jnp.copysign`: the absolute value of `self` with the sign of `y`.
-    #[track_caller]
+    #[op]
     pub fn copysign(self, y: Tensor) -> Tensor {
-        let _scope = function("copysign");
         ensure_floats("copysign", self);
         let (x, y) = broadcast_pair("copysign", self, y);
         let x = x.abs();
@@ -161,113 +148,91 @@ impl Tensor {
     }
 
     /// `jnp.nextafter`: the next representable number towards `y`.
-    #[track_caller]
+    #[op(at_line)]
     pub fn nextafter(self, y: Tensor) -> Tensor {
-        let _scope = function("nextafter");
         ensure_floats("nextafter", self);
-        at_line(Location::caller(), || {
-            let (x, y) = broadcast_pair("nextafter", self, y);
-            let unsigned = unsigned_of(x.dtype());
-            let (bits, sign_of_y) = (x.bitcast(unsigned), y.bitcast(unsigned));
-            let sign = full_like(bits, 2f64.powi(8 * unsigned.size() as i32 - 1));
-            // Bits of one sign are ordered as the absolute values are.
-            let away = x.lt(y).eq((bits & sign).eq(0));
-            let next = where_(away, bits + 1, bits - 1);
-            let least = (sign_of_y & sign) | ones_like(bits);
-            let next = where_((bits & !sign).eq(0), least, next).bitcast(x.dtype());
-            let next = where_(x.eq(y), y, next);
-            where_(x.is_nan() | y.is_nan(), full_like(x, f64::NAN), next).stop_gradient()
-        })
+        let (x, y) = broadcast_pair("nextafter", self, y);
+        let unsigned = unsigned_of(x.dtype());
+        let (bits, sign_of_y) = (x.bitcast(unsigned), y.bitcast(unsigned));
+        let sign = full_like(bits, 2f64.powi(8 * unsigned.size() as i32 - 1));
+        // Bits of one sign are ordered as the absolute values are.
+        let away = x.lt(y).eq((bits & sign).eq(0));
+        let next = where_(away, bits + 1, bits - 1);
+        let least = (sign_of_y & sign) | ones_like(bits);
+        let next = where_((bits & !sign).eq(0), least, next).bitcast(x.dtype());
+        let next = where_(x.eq(y), y, next);
+        where_(x.is_nan() | y.is_nan(), full_like(x, f64::NAN), next).stop_gradient()
     }
 
     /// `jnp.spacing`: the distance to the next number away from zero, with the sign of the tensor. NaN at
     /// infinities and NaN.
-    #[track_caller]
+    #[op(at_line)]
     pub fn spacing(self) -> Tensor {
-        let _scope = function("spacing");
         ensure_floats("spacing", self);
-        at_line(Location::caller(), || {
-            let infinity = full_like(self, f64::INFINITY).copysign(self);
-            let distance = (self.nextafter(infinity) - self).stop_gradient();
-            // Denormal numbers count as zero in compiled code.
-            let unsigned = unsigned_of(self.dtype());
-            let least = ones_like(self.bitcast(unsigned)).bitcast(self.dtype()).copysign(self);
-            where_(distance.eq(0.0), least, distance)
-        })
+        let infinity = full_like(self, f64::INFINITY).copysign(self);
+        let distance = (self.nextafter(infinity) - self).stop_gradient();
+        // Denormal numbers count as zero in compiled code.
+        let unsigned = unsigned_of(self.dtype());
+        let least = ones_like(self.bitcast(unsigned)).bitcast(self.dtype()).copysign(self);
+        where_(distance.eq(0.0), least, distance)
     }
 
     /// `jnp.fmax`: the larger of two, or the one that is not NaN.
-    #[track_caller]
+    #[op(at_line)]
     pub fn fmax(self, y: Tensor) -> Tensor {
-        let _scope = function("fmax");
-        at_line(Location::caller(), || {
-            let (x, y) = broadcast_pair("fmax", self, y);
-            where_(x.gt(y) | y.ne(y), x, y)
-        })
+        let (x, y) = broadcast_pair("fmax", self, y);
+        where_(x.gt(y) | y.ne(y), x, y)
     }
 
     /// `jnp.fmin`: the smaller of two, or the one that is not NaN.
-    #[track_caller]
+    #[op(at_line)]
     pub fn fmin(self, y: Tensor) -> Tensor {
-        let _scope = function("fmin");
-        at_line(Location::caller(), || {
-            let (x, y) = broadcast_pair("fmin", self, y);
-            where_(x.lt(y) | y.ne(y), x, y)
-        })
+        let (x, y) = broadcast_pair("fmin", self, y);
+        where_(x.lt(y) | y.ne(y), x, y)
     }
 
     /// `jnp.divmod`: [`Tensor::floor_div`] and [`Tensor::modulo`].
-    #[track_caller]
+    #[op]
     pub fn divmod(self, y: impl Operand) -> (Tensor, Tensor) {
-        let _scope = function("divmod");
         (self.floor_div(y), self.modulo(y))
     }
 
     /// `jnp.modf`: the fraction, with the sign of the number, and the part before the point. The
     /// fraction of infinity is NaN, as in JAX.
-    #[track_caller]
+    #[op]
     pub fn modf(self) -> (Tensor, Tensor) {
-        let _scope = function("modf");
         let whole = self.trunc();
         (self - whole, whole)
     }
 
     /// `jnp.frexp`: the mantissa, from 0.5 to below 1 in absolute value, and the exponent (i32) of 2
     /// by which it is multiplied. Zeros, infinities and NaN stay, with exponent 0.
-    #[track_caller]
+    #[op(at_line)]
     pub fn frexp(self) -> (Tensor, Tensor) {
-        let _scope = function("frexp");
-        at_line(Location::caller(), || in_f32("frexp", [self], |[x]| mantissa_and_exponent(x)))
+        in_f32("frexp", [self], |[x]| mantissa_and_exponent(x))
     }
 
     /// `jnp.ldexp`: `x * 2^exponent`, for integer exponents.
-    #[track_caller]
+    #[op(at_line)]
     pub fn ldexp(self, exponent: Tensor) -> Tensor {
-        let _scope = function("ldexp");
         ensure_integers("ldexp", exponent);
         ensure_floats("ldexp", self);
-        at_line(Location::caller(), || {
-            in_f32("ldexp", [self], |[x]| times_power_of_two(x, exponent.to(DType::I32)))
-        })
+        in_f32("ldexp", [self], |[x]| times_power_of_two(x, exponent.to(DType::I32)))
     }
 
     /// `jnp.heaviside`: 0 of negative numbers, 1 of positive ones, `at_zero` of zeros.
-    #[track_caller]
+    #[op(at_line)]
     pub fn heaviside(self, at_zero: impl Operand) -> Tensor {
-        let _scope = function("heaviside");
         ensure_floats("heaviside", self);
-        at_line(Location::caller(), || {
-            let (x, at_zero) = broadcast_pair("heaviside", self, at_zero.to_tensor(&self.ty()));
-            let one = where_(x.lt(0.0), zeros_like(x), ones_like(x));
-            let value = where_(x.eq(0.0), at_zero, one);
-            where_(x.is_nan(), x, value)
-        })
+        let (x, at_zero) = broadcast_pair("heaviside", self, at_zero.to_tensor(&self.ty()));
+        let one = where_(x.lt(0.0), zeros_like(x), ones_like(x));
+        let value = where_(x.eq(0.0), at_zero, one);
+        where_(x.is_nan(), x, value)
     }
 
     /// `jnp.sinc`: `sin(pi x) / (pi x)`, 1 at 0, with its derivatives there up to the fourth.
-    #[track_caller]
+    #[op]
     pub fn sinc(self) -> Tensor {
-        let _scope = function("sinc");
         let x = self.to_inexact() * PI;
         let zero = x.eq(0.0);
         let safe = where_(zero, ones_like(x), x);
@@ -277,49 +242,41 @@ impl Tensor {
     }
 
     /// `jnp.deg2rad`, `radians`: degrees as radians.
-    #[track_caller]
+    #[op]
     pub fn deg2rad(self) -> Tensor {
-        let _scope = function("deg2rad");
         self * (PI / 180.0)
     }
 
     /// `jnp.rad2deg`, `degrees`: radians as degrees.
-    #[track_caller]
+    #[op]
     pub fn rad2deg(self) -> Tensor {
-        let _scope = function("rad2deg");
         self * (180.0 / PI)
     }
 
     /// `jnp.gcd`: the greatest common divisor of integers.
-    #[track_caller]
+    #[op(at_line)]
     pub fn gcd(self, y: Tensor) -> Tensor {
-        let _scope = function("gcd");
         ensure_integers("gcd", self);
-        at_line(Location::caller(), || {
-            let (x, y) = broadcast_pair("gcd", self, y);
-            let size = |x: Tensor| if x.dtype().is_unsigned() { x } else { x.abs() };
-            let step = |(a, b): (Tensor, Tensor)| {
-                let done = b.eq(0);
-                let divisor = where_(done, ones_like(b), b);
-                (where_(done, a, b), where_(done, b, a % divisor))
-            };
-            let start = (size(x), size(y));
-            // The least integer has no absolute value; what it leaves may be negative.
-            size(while_loop(|(_, b): (Tensor, Tensor)| b.ne(0).any(..), step, start).0)
-        })
+        let (x, y) = broadcast_pair("gcd", self, y);
+        let size = |x: Tensor| if x.dtype().is_unsigned() { x } else { x.abs() };
+        let step = |(a, b): (Tensor, Tensor)| {
+            let done = b.eq(0);
+            let divisor = where_(done, ones_like(b), b);
+            (where_(done, a, b), where_(done, b, a % divisor))
+        };
+        let start = (size(x), size(y));
+        // The least integer has no absolute value; what it leaves may be negative.
+        size(while_loop(|(_, b): (Tensor, Tensor)| b.ne(0).any(..), step, start).0)
     }
 
     /// `jnp.lcm`: the least common multiple of integers; 0 if one is 0.
-    #[track_caller]
+    #[op(at_line)]
     pub fn lcm(self, y: Tensor) -> Tensor {
-        let _scope = function("lcm");
         let divisor = self.gcd(y);
-        at_line(Location::caller(), || {
-            let (x, y) = broadcast_pair("lcm", self, y);
-            let safe = where_(divisor.eq(0), ones_like(divisor), divisor);
-            let [x, y] = [x, y].map(|x| if x.dtype().is_unsigned() { x } else { x.abs() });
-            crate::trace::ops::div(x, safe) * y
-        })
+        let (x, y) = broadcast_pair("lcm", self, y);
+        let safe = where_(divisor.eq(0), ones_like(divisor), divisor);
+        let [x, y] = [x, y].map(|x| if x.dtype().is_unsigned() { x } else { x.abs() });
+        crate::trace::ops::div(x, safe) * y
     }
 }
 

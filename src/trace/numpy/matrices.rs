@@ -1,12 +1,10 @@
 //! Products and norms of matrices.
 
-use std::panic::Location;
-
 use super::eigen::svdvals;
 use super::linalg::{inv, solve};
 use crate::trace::op::DotDims;
 use crate::trace::ops::{axis_of, broadcast_shapes, dot_general, expect_square, eye, where_};
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::Shape;
 
 /// Order of [`matrix_norm`].
@@ -32,130 +30,116 @@ pub enum MatrixNorm {
 }
 
 /// `jnp.kron`: the Kronecker product.
-#[track_caller]
+#[op(at_line)]
 pub fn kron(x: Tensor, y: Tensor) -> Tensor {
-    let _scope = function("kron");
-    at_line(Location::caller(), || {
-        let rank = x.rank().max(y.rank());
-        let raised = |x: Tensor| -> Tensor {
-            let shape = x.shape();
-            x.reshape([&vec![1; rank - shape.rank()][..], &shape[..]].concat())
-        };
-        let (x, y) = (raised(x), raised(y));
-        let (left, right) = (x.shape(), y.shape());
-        // Axes of both in turn.
-        let pairs = |first: bool| -> Vec<usize> {
-            let sizes = left.iter().zip(right.iter());
-            sizes.flat_map(|(&a, &b)| if first { [a, 1] } else { [1, b] }).collect()
-        };
-        let product = x.reshape(pairs(true)) * y.reshape(pairs(false));
-        let sizes: Vec<usize> = left.iter().zip(right.iter()).map(|(a, b)| a * b).collect();
-        product.reshape(sizes)
-    })
+    let rank = x.rank().max(y.rank());
+    let raised = |x: Tensor| -> Tensor {
+        let shape = x.shape();
+        x.reshape([&vec![1; rank - shape.rank()][..], &shape[..]].concat())
+    };
+    let (x, y) = (raised(x), raised(y));
+    let (left, right) = (x.shape(), y.shape());
+    // Axes of both in turn.
+    let pairs = |first: bool| -> Vec<usize> {
+        let sizes = left.iter().zip(right.iter());
+        sizes.flat_map(|(&a, &b)| if first { [a, 1] } else { [1, b] }).collect()
+    };
+    let product = x.reshape(pairs(true)) * y.reshape(pairs(false));
+    let sizes: Vec<usize> = left.iter().zip(right.iter()).map(|(a, b)| a * b).collect();
+    product.reshape(sizes)
 }
 
 /// `jnp.matvec`: matrices times vectors; axes before them broadcast.
-#[track_caller]
+#[op]
 pub fn matvec(a: Tensor, x: Tensor) -> Tensor {
-    let _scope = function("matvec");
     a.matmul(x.expand_dims(-1)).squeeze(-1)
 }
 
 /// `jnp.vecmat`: vectors, conjugated if they are complex, times matrices; axes before them broadcast.
-#[track_caller]
+#[op]
 pub fn vecmat(x: Tensor, a: Tensor) -> Tensor {
-    let _scope = function("vecmat");
     x.conj().expand_dims(-2).matmul(a).squeeze(-2)
 }
 
 /// `jnp.vecdot`: the products of vectors along the last axis, the first ones conjugated if they are
 /// complex; axes before it broadcast.
-#[track_caller]
+#[op(at_line)]
 pub fn vecdot(x: Tensor, y: Tensor) -> Tensor {
-    let _scope = function("vecdot");
-    at_line(Location::caller(), || {
-        let (left, right) = (x.shape(), y.shape());
-        if left.rank() == 0 || right.rank() == 0 || left.last() != right.last() {
-            let problem = format!(
-                "takes vectors of one size along the last axis; was given {} and {}",
-                x.ty(),
-                y.ty()
-            );
-            fail_op("vecdot", problem);
-        }
-        let full = broadcast_shapes("vecdot", &[left, right]);
-        let last = full.rank() - 1;
-        let batch: crate::trace::op::Axes = (0..last).collect();
-        let dims = DotDims {
-            lhs_batch: batch.clone(),
-            rhs_batch: batch,
-            lhs_contract: [last].as_slice().into(),
-            rhs_contract: [last].as_slice().into(),
-            ..DotDims::default()
-        };
-        dot_general(x.conj().broadcast_to(&full), y.broadcast_to(&full), dims)
-    })
+    let (left, right) = (x.shape(), y.shape());
+    if left.rank() == 0 || right.rank() == 0 || left.last() != right.last() {
+        let problem = format!(
+            "takes vectors of one size along the last axis; was given {} and {}",
+            x.ty(),
+            y.ty()
+        );
+        fail_op("vecdot", problem);
+    }
+    let full = broadcast_shapes("vecdot", &[left, right]);
+    let last = full.rank() - 1;
+    let batch: crate::trace::op::Axes = (0..last).collect();
+    let dims = DotDims {
+        lhs_batch: batch.clone(),
+        rhs_batch: batch,
+        lhs_contract: [last].as_slice().into(),
+        rhs_contract: [last].as_slice().into(),
+        ..DotDims::default()
+    };
+    dot_general(x.conj().broadcast_to(&full), y.broadcast_to(&full), dims)
 }
 
 /// `jnp.linalg.matrix_power`: a square matrix to a whole power; negative powers are those of the
 /// inverse.
-#[track_caller]
+#[op(at_line)]
 pub fn matrix_power(a: Tensor, n: i32) -> Tensor {
-    let _scope = function("matrix_power");
     let shape = a.shape();
     let rank = shape.rank();
     if rank < 2 || shape[rank - 1] != shape[rank - 2] {
         fail_op("matrix_power", format!("takes square matrices, and was given {}", a.ty()));
     }
-    at_line(Location::caller(), || {
-        let mut power = if n < 0 { inv(a) } else { a };
-        let mut product: Option<Tensor> = None;
-        let mut bits = n.unsigned_abs();
-        while bits > 0 {
-            if bits & 1 == 1 {
-                product = Some(product.map_or(power, |product| product.matmul(power)));
-            }
-            bits >>= 1;
-            if bits > 0 {
-                power = power.matmul(power);
-            }
+    let mut power = if n < 0 { inv(a) } else { a };
+    let mut product: Option<Tensor> = None;
+    let mut bits = n.unsigned_abs();
+    while bits > 0 {
+        if bits & 1 == 1 {
+            product = Some(product.map_or(power, |product| product.matmul(power)));
         }
-        product.unwrap_or_else(|| eye(shape[rank - 1], a.dtype()).broadcast_to(&shape))
-    })
+        bits >>= 1;
+        if bits > 0 {
+            power = power.matmul(power);
+        }
+    }
+    product.unwrap_or_else(|| eye(shape[rank - 1], a.dtype()).broadcast_to(&shape))
 }
 
 /// `jnp.linalg.multi_dot`: the product of matrices in the order that takes fewest multiplications.
 /// The first and the last may be vectors.
-#[track_caller]
+#[op(at_line)]
 pub fn multi_dot(matrices: &[Tensor]) -> Tensor {
-    let _scope = function("multi_dot");
     if matrices.len() < 2 {
         fail_op(
             "multi_dot",
             format!("takes two tensors at least, and was given {}", matrices.len()),
         );
     }
-    at_line(Location::caller(), || {
-        let count = matrices.len();
-        let mut chain = matrices.to_vec();
-        let (first, last) = (chain[0].rank() == 1, chain[count - 1].rank() == 1);
-        if first {
-            chain[0] = chain[0].expand_dims(0);
-        }
-        if last {
-            chain[count - 1] = chain[count - 1].expand_dims(1);
-        }
-        if let Some(other) = chain.iter().map(|x| x.ty()).find(|ty| ty.rank() != 2) {
-            fail_op("multi_dot", format!("takes matrices, and was given {other}"));
-        }
-        let product = chain_product(&chain);
-        match (first, last) {
-            (false, false) => product,
-            (true, false) => product.squeeze(0),
-            (false, true) => product.squeeze(1),
-            (true, true) => product.reshape([]),
-        }
-    })
+    let count = matrices.len();
+    let mut chain = matrices.to_vec();
+    let (first, last) = (chain[0].rank() == 1, chain[count - 1].rank() == 1);
+    if first {
+        chain[0] = chain[0].expand_dims(0);
+    }
+    if last {
+        chain[count - 1] = chain[count - 1].expand_dims(1);
+    }
+    if let Some(other) = chain.iter().map(|x| x.ty()).find(|ty| ty.rank() != 2) {
+        fail_op("multi_dot", format!("takes matrices, and was given {other}"));
+    }
+    let product = chain_product(&chain);
+    match (first, last) {
+        (false, false) => product,
+        (true, false) => product.squeeze(0),
+        (false, true) => product.squeeze(1),
+        (true, true) => product.reshape([]),
+    }
 }
 
 /// The product of a chain, divided where it is cheapest.
@@ -189,14 +173,13 @@ fn chain_product(chain: &[Tensor]) -> Tensor {
 }
 
 /// `jnp.linalg.matrix_norm`, over the last two axes, which vanish.
-#[track_caller]
+#[op(at_line)]
 pub fn matrix_norm(a: Tensor, order: MatrixNorm) -> Tensor {
-    let _scope = function("matrix_norm");
     let a = a.to_inexact();
     if a.rank() < 2 {
         fail_op("matrix_norm", format!("takes matrices, and was given {}", a.ty()));
     }
-    at_line(Location::caller(), || match order {
+    match order {
         MatrixNorm::Frobenius => a.squared_size().sum([-2, -1]).sqrt(),
         MatrixNorm::One => a.abs().sum(-2).max(-1),
         MatrixNorm::Infinity => a.abs().sum(-1).max(-1),
@@ -205,7 +188,7 @@ pub fn matrix_norm(a: Tensor, order: MatrixNorm) -> Tensor {
         MatrixNorm::Spectral => svdvals(a).max(-1),
         MatrixNorm::LeastSingular => svdvals(a).min(-1),
         MatrixNorm::Nuclear => svdvals(a).sum(-1),
-    })
+    }
 }
 
 /// `jnp.linalg.cond`: the condition numbers of matrices `a: [.., m, n]` of f32, f64, c64 or c128. The order is
@@ -214,34 +197,30 @@ pub fn matrix_norm(a: Tensor, order: MatrixNorm) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace at other types, at empty matrices, and where the matrices must be square.
-#[track_caller]
+#[op(at_line)]
 pub fn cond(a: Tensor, order: MatrixNorm) -> Tensor {
-    let _scope = function("cond");
-    at_line(Location::caller(), || {
-        let of_inverse = match order {
-            MatrixNorm::Spectral | MatrixNorm::LeastSingular => {
-                let s = svdvals(a);
-                let (first, last) = (s.index_axis(-1, 0), s.index_axis(-1, -1));
-                if order == MatrixNorm::Spectral {
-                    return first / last;
-                }
-                last / first
+    let of_inverse = match order {
+        MatrixNorm::Spectral | MatrixNorm::LeastSingular => {
+            let s = svdvals(a);
+            let (first, last) = (s.index_axis(-1, 0), s.index_axis(-1, -1));
+            if order == MatrixNorm::Spectral {
+                return first / last;
             }
-            _ => {
-                expect_square("cond", a);
-                matrix_norm(a, order) * matrix_norm(inv(a), order)
-            }
-        };
-        let known = !a.is_nan().any([-2, -1]);
-        where_(of_inverse.is_nan() & known, f64::INFINITY, of_inverse)
-    })
+            last / first
+        }
+        _ => {
+            expect_square("cond", a);
+            matrix_norm(a, order) * matrix_norm(inv(a), order)
+        }
+    };
+    let known = !a.is_nan().any([-2, -1]);
+    where_(of_inverse.is_nan() & known, f64::INFINITY, of_inverse)
 }
 
 /// `jnp.linalg.tensorinv`: the inverse of `a` for [`tensordot`](super::tensordot) over the first `ind` axes, whose sizes
 /// multiply to the product of the others.
-#[track_caller]
+#[op]
 pub fn tensorinv(a: Tensor, ind: usize) -> Tensor {
-    let _scope = function("tensorinv");
     let shape = a.shape();
     let (left, right) = shape.split_at(ind.min(shape.rank()));
     let (n, m) = (Shape::from(left).numel(), Shape::from(right).numel());
@@ -254,9 +233,8 @@ pub fn tensorinv(a: Tensor, ind: usize) -> Tensor {
 
 /// `jnp.linalg.tensorsolve`: the `x` with `tensordot(a, x, x.rank()) = b`; the first axes of `a` are
 /// those of `b`.
-#[track_caller]
+#[op]
 pub fn tensorsolve(a: Tensor, b: Tensor) -> Tensor {
-    let _scope = function("tensorsolve");
     let (shape, right) = (a.shape(), b.shape());
     let count = right.numel();
     let fits = shape.rank() >= right.rank() && shape[..right.rank()] == right[..];
@@ -271,9 +249,8 @@ pub fn tensorsolve(a: Tensor, b: Tensor) -> Tensor {
 impl Tensor {
     /// `jnp.linalg.vector_norm` along `axis`: [`Tensor::norm_along`]. Order 0 counts the elements that
     /// are not 0; negative infinity gives the least absolute value.
-    #[track_caller]
+    #[op]
     pub fn vector_norm(self, order: f64, axis: isize) -> Tensor {
-        let _scope = function("vector_norm");
         axis_of("vector_norm", axis, self.rank());
         if order == 0.0 {
             let x = self.to_inexact();

@@ -1,10 +1,8 @@
 //! Statistics that leave NaN out, percentiles and covariances.
 
-use std::panic::Location;
-
 use crate::trace::op::Axes;
 use crate::trace::ops::{AxisList, IndexMode, axis_of, full_like, where_, zeros_like};
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::DType;
 
 /// Type of the result, and the tensor in the type that sums of it are computed in.
@@ -27,68 +25,59 @@ impl Tensor {
 
     /// `jnp.nanprod`: the product over `axes` of the elements that are not NaN. Types as
     /// [`Tensor::prod`].
-    #[track_caller]
+    #[op]
     pub fn nanprod(self, axes: impl AxisList) -> Tensor {
-        let _scope = function("nanprod");
         self.without_nan(1.0).prod(axes)
     }
 
     /// `jnp.nancumsum`: running sums along `axis` that count NaN as 0.
-    #[track_caller]
+    #[op]
     pub fn nancumsum(self, axis: isize) -> Tensor {
-        let _scope = function("nancumsum");
         self.without_nan(0.0).cumsum(axis)
     }
 
     /// `jnp.nancumprod`: running products along `axis` that count NaN as 1.
-    #[track_caller]
+    #[op]
     pub fn nancumprod(self, axis: isize) -> Tensor {
-        let _scope = function("nancumprod");
         self.without_nan(1.0).cumprod(axis)
     }
 
     /// `jnp.nanvar` with `ddof`: the variance over `axes` of the elements that are not NaN; NaN where
     /// there are not more than `ddof`. Types as [`Tensor::mean`].
-    #[track_caller]
+    #[op(at_line)]
     pub fn nanvar(self, axes: impl AxisList, ddof: usize) -> Tensor {
-        let _scope = function("nanvar");
         let axes = axes.axes("nanvar", self.rank());
-        at_line(Location::caller(), || {
-            let (dtype, x) = to_sum(self);
-            let there = !x.is_nan();
-            let counted = there.to(x.dtype());
-            let list = |axes: &Axes| axes.iter().map(|&axis| axis as isize).collect::<Vec<_>>();
-            let list = list(&axes);
-            let count = counted.sum_keepdims(&list[..]);
-            let mean = x.without_nan(0.0).sum_keepdims(&list[..]) / count;
-            let centered = where_(there, x - mean, zeros_like(x));
-            let left = counted.sum(&list[..]) - ddof as f64;
-            let variance = centered.square().sum(&list[..]) / left;
-            where_(left.gt(0.0), variance, full_like(variance, f64::NAN)).to(dtype)
-        })
+        let (dtype, x) = to_sum(self);
+        let there = !x.is_nan();
+        let counted = there.to(x.dtype());
+        let list = |axes: &Axes| axes.iter().map(|&axis| axis as isize).collect::<Vec<_>>();
+        let list = list(&axes);
+        let count = counted.sum_keepdims(&list[..]);
+        let mean = x.without_nan(0.0).sum_keepdims(&list[..]) / count;
+        let centered = where_(there, x - mean, zeros_like(x));
+        let left = counted.sum(&list[..]) - ddof as f64;
+        let variance = centered.square().sum(&list[..]) / left;
+        where_(left.gt(0.0), variance, full_like(variance, f64::NAN)).to(dtype)
     }
 
     /// `jnp.nanstd` with `ddof`: the root of [`Tensor::nanvar`].
-    #[track_caller]
+    #[op]
     pub fn nanstd(self, axes: impl AxisList, ddof: usize) -> Tensor {
-        let _scope = function("nanstd");
         self.nanvar(axes, ddof).sqrt()
     }
 
     /// `jnp.nanargmax`: the index (i32) along `axis` of the first largest element that is not NaN; -1
     /// if all are NaN.
-    #[track_caller]
+    #[op]
     pub fn nanargmax(self, axis: isize) -> Tensor {
-        let _scope = function("nanargmax");
         let index = self.without_nan(f64::NEG_INFINITY).argmax(axis);
         self.unless_all_are_nan(index, axis)
     }
 
     /// `jnp.nanargmin`: the index (i32) along `axis` of the first smallest element that is not NaN; -1
     /// if all are NaN.
-    #[track_caller]
+    #[op]
     pub fn nanargmin(self, axis: isize) -> Tensor {
-        let _scope = function("nanargmin");
         let index = self.without_nan(f64::INFINITY).argmin(axis);
         self.unless_all_are_nan(index, axis)
     }
@@ -104,9 +93,8 @@ impl Tensor {
 
     /// `jnp.nanquantile` with linear interpolation, along `axis`, which vanishes: the value below
     /// which the fraction `q` (0 to 1) of the elements that are not NaN lies. NaN if all are NaN.
-    #[track_caller]
+    #[op(at_line)]
     pub fn nanquantile(self, q: f64, axis: isize) -> Tensor {
-        let _scope = function("nanquantile");
         let ty = self.ty();
         let place = axis_of("nanquantile", axis, ty.rank());
         let size = ty.shape[place];
@@ -115,90 +103,77 @@ impl Tensor {
                 format!("takes at least one element and a part of 0 to 1; was given {ty} and {q}");
             fail_op("nanquantile", problem);
         }
-        at_line(Location::caller(), || {
-            let sorted = self.to_inexact().sort(axis);
-            let dtype = sorted.dtype();
-            let count = (!sorted.is_nan()).to(DType::I32).sum_keepdims(axis);
-            let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
-            let exact = (count - 1).maximum(0).to(wide) * q;
-            let (low, high) = (exact.floor(), exact.ceil());
-            let weight = (exact - low).to(dtype);
-            let at = |place: Tensor| {
-                sorted.take_along_axis_mode(place.to(DType::I32), axis, IndexMode::Clip)
-            };
-            let between = at(low) * (1.0 - weight) + at(high) * weight;
-            // An infinite element of weight 0 adds nothing.
-            let value = where_(weight.eq(0.0), at(low), between);
-            where_(count.eq(0), full_like(value, f64::NAN), value).squeeze(axis)
-        })
+        let sorted = self.to_inexact().sort(axis);
+        let dtype = sorted.dtype();
+        let count = (!sorted.is_nan()).to(DType::I32).sum_keepdims(axis);
+        let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let exact = (count - 1).maximum(0).to(wide) * q;
+        let (low, high) = (exact.floor(), exact.ceil());
+        let weight = (exact - low).to(dtype);
+        let at = |place: Tensor| {
+            sorted.take_along_axis_mode(place.to(DType::I32), axis, IndexMode::Clip)
+        };
+        let between = at(low) * (1.0 - weight) + at(high) * weight;
+        // An infinite element of weight 0 adds nothing.
+        let value = where_(weight.eq(0.0), at(low), between);
+        where_(count.eq(0), full_like(value, f64::NAN), value).squeeze(axis)
     }
 
     /// `jnp.nanmedian` along `axis`, which vanishes, of the elements that are not NaN.
-    #[track_caller]
+    #[op]
     pub fn nanmedian(self, axis: isize) -> Tensor {
-        let _scope = function("nanmedian");
         self.nanquantile(0.5, axis)
     }
 
     /// `jnp.nanpercentile`: [`Tensor::nanquantile`] of `q / 100`.
-    #[track_caller]
+    #[op]
     pub fn nanpercentile(self, q: f64, axis: isize) -> Tensor {
-        let _scope = function("nanpercentile");
         self.nanquantile(q / 100.0, axis)
     }
 
     /// `jnp.percentile`: [`Tensor::quantile`] of `q / 100`.
-    #[track_caller]
+    #[op]
     pub fn percentile(self, q: f64, axis: isize) -> Tensor {
-        let _scope = function("percentile");
         self.quantile(q / 100.0, axis)
     }
 
     /// `jnp.cov` with `ddof` (1 by default in NumPy): the covariances of the rows of a matrix, whose
     /// columns are observations. A vector is one row.
-    #[track_caller]
+    #[op(at_line)]
     pub fn cov(self, ddof: usize) -> Tensor {
-        let _scope = function("cov");
         if self.rank() > 2 {
             fail_op("cov", format!("takes a matrix, and was given {}", self.ty()));
         }
-        at_line(Location::caller(), || {
-            let rows = self.to_inexact().atleast_2d();
-            let count = (rows.dim(1) as f64 - ddof as f64).max(0.0);
-            let centered = rows - rows.mean_keepdims(1);
-            let products = centered.matmul(centered.t()) / count;
-            if self.rank() == 2 && rows.dim(0) > 1 { products } else { products.reshape([]) }
-        })
+        let rows = self.to_inexact().atleast_2d();
+        let count = (rows.dim(1) as f64 - ddof as f64).max(0.0);
+        let centered = rows - rows.mean_keepdims(1);
+        let products = centered.matmul(centered.t()) / count;
+        if self.rank() == 2 && rows.dim(0) > 1 { products } else { products.reshape([]) }
     }
 
     /// `jnp.corrcoef`: the correlations of the rows of a matrix, whose columns are observations. A
     /// vector is one row.
-    #[track_caller]
+    #[op(at_line)]
     pub fn corrcoef(self) -> Tensor {
-        let _scope = function("corrcoef");
         let covariance = self.cov(1);
-        at_line(Location::caller(), || {
-            if covariance.rank() == 0 {
-                // 1, and NaN of a constant row.
-                return covariance * covariance.reciprocal();
-            }
-            let deviation = covariance.diagonal().sqrt();
-            let scaled = covariance / deviation.expand_dims(1) / deviation.expand_dims(0);
-            scaled.clip(-1.0, 1.0)
-        })
+        if covariance.rank() == 0 {
+            // 1, and NaN of a constant row.
+            return covariance * covariance.reciprocal();
+        }
+        let deviation = covariance.diagonal().sqrt();
+        let scaled = covariance / deviation.expand_dims(1) / deviation.expand_dims(0);
+        scaled.clip(-1.0, 1.0)
     }
 
     /// `jnp.cumulative_sum` with `include_initial=True`: running sums along `axis` after a 0.
-    #[track_caller]
+    #[op]
     pub fn cumulative_sum(self, axis: isize) -> Tensor {
-        let _scope = function("cumulative_sum");
         self.cumsum(axis).behind(0.0, axis)
     }
 
     /// `jnp.cumulative_prod` with `include_initial=True`: running products along `axis` after a 1.
-    #[track_caller]
+    #[op]
     pub fn cumulative_prod(self, axis: isize) -> Tensor {
-        let _scope = function("cumulative_prod");
         self.cumprod(axis).behind(1.0, axis)
     }
 

@@ -2,8 +2,6 @@
 //! with one shift a step (Golub & Van Loan 2013, sections 7.4 to 7.6). Real matrices are computed as
 //! complex ones.
 
-use std::panic::Location;
-
 use num_complex::Complex;
 
 use super::eigen::{adjoint, epsilon, householder, known, product, reflected, scaled, sign_of};
@@ -13,7 +11,7 @@ use crate::trace::custom::custom_jvp;
 use crate::trace::ops::{
     IndexMode, arange, complex, concatenate, constant, expect_square, eye, iota, where_, zeros_like,
 };
-use crate::trace::tensor::{Tensor, at_line, function};
+use crate::trace::tensor::{Tensor, op};
 use crate::trace::types::DType;
 
 /// Maximum number of QR steps for each row, of at least ten rows: LAPACK's number in `zlahqr`. Most
@@ -239,28 +237,22 @@ fn eigvals_of_matrix(a: Tensor) -> Tensor {
 /// assert!((w[0] + w[1]).norm() < 1e-6 && (w[0] * w[1] - 1.0).norm() < 1e-6);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op(at_line)]
 pub fn eig(a: Tensor) -> (Tensor, Tensor) {
-    let _scope = function("eig");
-    at_line(Location::caller(), || {
-        expect_square("eig", a);
-        let of_matrix = |args: &[Tensor]| {
-            let (w, v) = eig_of_matrix(args[0]);
-            vec![w, v]
-        };
-        let all = for_each(&batch_of(a), of_matrix, &[a.to(a.dtype().complex())]);
-        (all[0], all[1])
-    })
+    expect_square("eig", a);
+    let of_matrix = |args: &[Tensor]| {
+        let (w, v) = eig_of_matrix(args[0]);
+        vec![w, v]
+    };
+    let all = for_each(&batch_of(a), of_matrix, &[a.to(a.dtype().complex())]);
+    (all[0], all[1])
 }
 
 /// `jnp.linalg.eigvals`: the eigenvalues of [`eig`], `[.., n]`, complex. Differentiable if the matrix is
 /// diagonalizable.
-#[track_caller]
+#[op(at_line)]
 pub fn eigvals(a: Tensor) -> Tensor {
-    let _scope = function("eigvals");
-    at_line(Location::caller(), || {
-        expect_square("eigvals", a);
-        let of_matrix = |args: &[Tensor]| vec![eigvals_of_matrix(args[0])];
-        for_each(&batch_of(a), of_matrix, &[a.to(a.dtype().complex())])[0]
-    })
+    expect_square("eigvals", a);
+    let of_matrix = |args: &[Tensor]| vec![eigvals_of_matrix(args[0])];
+    for_each(&batch_of(a), of_matrix, &[a.to(a.dtype().complex())])[0]
 }

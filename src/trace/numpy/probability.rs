@@ -1,7 +1,6 @@
 //! Functions of probabilities and of the normal distribution: `jax.scipy.special`.
 
 use std::f64::consts::{FRAC_1_SQRT_2, PI, SQRT_2};
-use std::panic::Location;
 
 use num_complex::Complex;
 
@@ -10,54 +9,46 @@ use super::incomplete::{in_f32, partial};
 use crate::trace::custom::custom_jvp;
 use crate::trace::jvp::jvp;
 use crate::trace::ops::{broadcast_pair, full_like, ones_like, where_, zeros_like};
-use crate::trace::tensor::{Tensor, at_line, function};
+use crate::trace::tensor::{Tensor, op};
 use crate::trace::types::DType;
 
 /// `jax.scipy.special.logit`: `log(p / (1 - p))`.
-#[track_caller]
+#[op]
 pub fn logit(p: Tensor) -> Tensor {
-    let _scope = function("logit");
     p.log() - (-p).log1p()
 }
 
 /// `jax.scipy.special.xlogy`: `x log(y)`, and 0 where `x` is 0.
-#[track_caller]
+#[op(at_line)]
 pub fn xlogy(x: Tensor, y: Tensor) -> Tensor {
-    let _scope = function("xlogy");
-    at_line(Location::caller(), || {
-        let pair = broadcast_pair("xlogy", x, y);
-        let value = |(x, y): (Tensor, Tensor)| {
-            let zero = x.eq(0.0) & !y.is_nan();
-            where_(zero, zeros_like(x), x * where_(zero, ones_like(y), y).log())
-        };
-        let rule = move |(x, y): (Tensor, Tensor), (tx, ty): (Tensor, Tensor)| {
-            (value((x, y)), tx * y.log() + ty * (x / y))
-        };
-        custom_jvp(value, rule)(pair)
-    })
+    let pair = broadcast_pair("xlogy", x, y);
+    let value = |(x, y): (Tensor, Tensor)| {
+        let zero = x.eq(0.0) & !y.is_nan();
+        where_(zero, zeros_like(x), x * where_(zero, ones_like(y), y).log())
+    };
+    let rule = move |(x, y): (Tensor, Tensor), (tx, ty): (Tensor, Tensor)| {
+        (value((x, y)), tx * y.log() + ty * (x / y))
+    };
+    custom_jvp(value, rule)(pair)
 }
 
 /// `jax.scipy.special.xlog1py`: `x log(1 + y)`, and 0 where `x` is 0.
-#[track_caller]
+#[op(at_line)]
 pub fn xlog1py(x: Tensor, y: Tensor) -> Tensor {
-    let _scope = function("xlog1py");
-    at_line(Location::caller(), || {
-        let pair = broadcast_pair("xlog1py", x, y);
-        let value = |(x, y): (Tensor, Tensor)| {
-            let zero = x.eq(0.0) & !y.is_nan();
-            where_(zero, zeros_like(x), x * where_(zero, zeros_like(y), y).log1p())
-        };
-        let rule = move |(x, y): (Tensor, Tensor), (tx, ty): (Tensor, Tensor)| {
-            (value((x, y)), tx * y.log1p() + ty * (x / (y + 1.0)))
-        };
-        custom_jvp(value, rule)(pair)
-    })
+    let pair = broadcast_pair("xlog1py", x, y);
+    let value = |(x, y): (Tensor, Tensor)| {
+        let zero = x.eq(0.0) & !y.is_nan();
+        where_(zero, zeros_like(x), x * where_(zero, zeros_like(y), y).log1p())
+    };
+    let rule = move |(x, y): (Tensor, Tensor), (tx, ty): (Tensor, Tensor)| {
+        (value((x, y)), tx * y.log1p() + ty * (x / (y + 1.0)))
+    };
+    custom_jvp(value, rule)(pair)
 }
 
 /// `jax.scipy.special.entr`: `-x log(x)`; 0 at 0, and `-inf` of negative numbers.
-#[track_caller]
+#[op]
 pub fn entr(x: Tensor) -> Tensor {
-    let _scope = function("entr");
     let negative = x.lt(0.0);
     let value = |x: Tensor| xlogy(x, x);
     let rule = move |x: Tensor, t: Tensor| (value(x), t * (x.log() + 1.0));
@@ -66,36 +57,31 @@ pub fn entr(x: Tensor) -> Tensor {
 
 /// `jax.scipy.special.rel_entr`: `p log(p / q)`; 0 where `p` is 0 and `q` is not negative, infinite
 /// where either is out of range.
-#[track_caller]
+#[op(at_line)]
 pub fn rel_entr(p: Tensor, q: Tensor) -> Tensor {
-    let _scope = function("rel_entr");
-    at_line(Location::caller(), || {
-        let (p, q) = broadcast_pair("rel_entr", p, q);
-        let both = p.gt(0.0) & q.gt(0.0);
-        let none = p.eq(0.0) & q.ge(0.0);
-        let (safe_p, safe_q) = (where_(both, p, ones_like(p)), where_(both, q, ones_like(q)));
-        let log_ratio = |p: Tensor, q: Tensor| p.log() - q.log();
-        let value = move |(p, q): (Tensor, Tensor)| p * log_ratio(p, q);
-        let rule = move |(p, q): (Tensor, Tensor), (tp, tq): (Tensor, Tensor)| {
-            (value((p, q)), tp * (log_ratio(p, q) + 1.0) - tq * (p / q))
-        };
-        let value = custom_jvp(value, rule)((safe_p, safe_q));
-        let outside = where_(none, zeros_like(p), full_like(p, f64::INFINITY));
-        where_(both, value, outside)
-    })
+    let (p, q) = broadcast_pair("rel_entr", p, q);
+    let both = p.gt(0.0) & q.gt(0.0);
+    let none = p.eq(0.0) & q.ge(0.0);
+    let (safe_p, safe_q) = (where_(both, p, ones_like(p)), where_(both, q, ones_like(q)));
+    let log_ratio = |p: Tensor, q: Tensor| p.log() - q.log();
+    let value = move |(p, q): (Tensor, Tensor)| p * log_ratio(p, q);
+    let rule = move |(p, q): (Tensor, Tensor), (tp, tq): (Tensor, Tensor)| {
+        (value((p, q)), tp * (log_ratio(p, q) + 1.0) - tq * (p / q))
+    };
+    let value = custom_jvp(value, rule)((safe_p, safe_q));
+    let outside = where_(none, zeros_like(p), full_like(p, f64::INFINITY));
+    where_(both, value, outside)
 }
 
 /// `jax.scipy.special.kl_div`: [`rel_entr`] less `p`, plus `q`.
-#[track_caller]
+#[op]
 pub fn kl_div(p: Tensor, q: Tensor) -> Tensor {
-    let _scope = function("kl_div");
     rel_entr(p, q) - p + q
 }
 
 /// `jax.scipy.special.ndtr`: the distribution function of the standard normal distribution.
-#[track_caller]
+#[op]
 pub fn ndtr(x: Tensor) -> Tensor {
-    let _scope = function("ndtr");
     (x * -FRAC_1_SQRT_2).erfc() * 0.5
 }
 
@@ -107,10 +93,9 @@ fn tail_series(x: Tensor) -> Tensor {
 }
 
 /// `jax.scipy.special.log_ndtr`: the logarithm of [`ndtr`], exact also in both tails.
-#[track_caller]
+#[op(at_line)]
 pub fn log_ndtr(x: Tensor) -> Tensor {
-    let _scope = function("log_ndtr");
-    at_line(Location::caller(), || in_f32("log_ndtr", [x], |[x]| logarithm_of_ndtr(x)))
+    in_f32("log_ndtr", [x], |[x]| logarithm_of_ndtr(x))
 }
 
 fn logarithm_of_ndtr(x: Tensor) -> Tensor {
@@ -125,16 +110,13 @@ fn logarithm_of_ndtr(x: Tensor) -> Tensor {
 }
 
 /// `jax.scipy.special.ndtri`: the inverse of [`ndtr`]; infinite at 0 and 1, NaN outside.
-#[track_caller]
+#[op(at_line)]
 pub fn ndtri(p: Tensor) -> Tensor {
-    let _scope = function("ndtri");
-    at_line(Location::caller(), || {
-        let rule = |p: Tensor, t: Tensor| {
-            let x = quantile_of_normal(p);
-            (x, t * ((x.square() * 0.5).exp() * (2.0 * PI).sqrt()))
-        };
-        in_f32("ndtri", [p], |[p]| custom_jvp(quantile_of_normal, rule)(p))
-    })
+    let rule = |p: Tensor, t: Tensor| {
+        let x = quantile_of_normal(p);
+        (x, t * ((x.square() * 0.5).exp() * (2.0 * PI).sqrt()))
+    };
+    in_f32("ndtri", [p], |[p]| custom_jvp(quantile_of_normal, rule)(p))
 }
 
 fn quantile_of_normal(p: Tensor) -> Tensor {
@@ -162,17 +144,15 @@ fn quantile_of_normal(p: Tensor) -> Tensor {
 }
 
 /// `jax.scipy.special.boxcox`: `(x^lambda - 1) / lambda`, and `log(x)` where `lambda` is 0.
-#[track_caller]
+#[op(at_line)]
 pub fn boxcox(x: Tensor, lambda: Tensor) -> Tensor {
-    let _scope = function("boxcox");
-    at_line(Location::caller(), || power_of_logarithm(x.log(), lambda))
+    power_of_logarithm(x.log(), lambda)
 }
 
 /// `jax.scipy.special.boxcox1p`: [`boxcox`] of `1 + x`.
-#[track_caller]
+#[op(at_line)]
 pub fn boxcox1p(x: Tensor, lambda: Tensor) -> Tensor {
-    let _scope = function("boxcox1p");
-    at_line(Location::caller(), || power_of_logarithm(x.log1p(), lambda))
+    power_of_logarithm(x.log1p(), lambda)
 }
 
 fn power_of_logarithm(log: Tensor, lambda: Tensor) -> Tensor {
@@ -200,23 +180,20 @@ fn power_of_logarithm(log: Tensor, lambda: Tensor) -> Tensor {
 }
 
 /// `jax.scipy.special.erfcx`: `exp(x^2) erfc(x)`, without overflow. Floats, c64 or c128.
-#[track_caller]
+#[op(at_line)]
 pub fn erfcx(x: Tensor) -> Tensor {
-    let _scope = function("erfcx");
-    at_line(Location::caller(), || {
-        if x.dtype().is_complex() {
-            return wofz(x * Complex::new(0.0, 1.0));
-        }
-        let rule = |x: Tensor, t: Tensor| {
-            let y = scaled_erfc(x);
-            // The difference of two equal numbers beyond that: the first term of its series.
-            let far = x.gt(1e8);
-            let inverse = 1.0 / where_(far, x, ones_like(x));
-            let slope = x * y * 2.0 - 2.0 / PI.sqrt();
-            (y, t * where_(far, -inverse.square() / PI.sqrt(), slope))
-        };
-        in_f32("erfcx", [x], |[x]| custom_jvp(scaled_erfc, rule)(x))
-    })
+    if x.dtype().is_complex() {
+        return wofz(x * Complex::new(0.0, 1.0));
+    }
+    let rule = |x: Tensor, t: Tensor| {
+        let y = scaled_erfc(x);
+        // The difference of two equal numbers beyond that: the first term of its series.
+        let far = x.gt(1e8);
+        let inverse = 1.0 / where_(far, x, ones_like(x));
+        let slope = x * y * 2.0 - 2.0 / PI.sqrt();
+        (y, t * where_(far, -inverse.square() / PI.sqrt(), slope))
+    };
+    in_f32("erfcx", [x], |[x]| custom_jvp(scaled_erfc, rule)(x))
 }
 
 fn scaled_erfc(x: Tensor) -> Tensor {
@@ -231,18 +208,15 @@ fn scaled_erfc(x: Tensor) -> Tensor {
 
 /// `jax.scipy.special.dawsn`: Dawson's integral `exp(-x^2)` times the integral of `exp(t^2)` from 0 to
 /// `x`.
-#[track_caller]
+#[op(at_line)]
 pub fn dawsn(x: Tensor) -> Tensor {
-    let _scope = function("dawsn");
-    at_line(Location::caller(), || {
-        let rule = |x: Tensor, t: Tensor| {
-            let y = dawson(x);
-            let far = x.abs().gt(1e8);
-            let inverse = 1.0 / where_(far, x, ones_like(x));
-            (y, t * where_(far, -inverse.square() * 0.5, 1.0 - x * y * 2.0))
-        };
-        in_f32("dawsn", [x], |[x]| custom_jvp(dawson, rule)(x))
-    })
+    let rule = |x: Tensor, t: Tensor| {
+        let y = dawson(x);
+        let far = x.abs().gt(1e8);
+        let inverse = 1.0 / where_(far, x, ones_like(x));
+        (y, t * where_(far, -inverse.square() * 0.5, 1.0 - x * y * 2.0))
+    };
+    in_f32("dawsn", [x], |[x]| custom_jvp(dawson, rule)(x))
 }
 
 /// Rybicki's sum of exponentials at odd multiples of `STEP`, and the power series near 0.

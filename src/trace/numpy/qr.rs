@@ -1,12 +1,10 @@
 //! QR factorization by block Gram-Schmidt.
 
-use std::panic::Location;
-
 use super::eigen::scaled;
 use super::linalg::{batch_of, for_each};
 use crate::trace::control::{ScanOptions, scan_with};
 use crate::trace::ops::{arange, is_wide_inexact, zeros_like};
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::DType;
 
 /// `jnp.linalg.qr(a)` of matrices `[.., m, n]` of f32, f64, c64 or c128: `Q: [.., m, k]` with orthonormal
@@ -25,25 +23,21 @@ use crate::trace::types::DType;
 ///
 /// # Errors
 /// Ends the trace if `a` has another element type or fewer than two axes.
-#[track_caller]
+#[op(at_line)]
 pub fn qr(a: Tensor) -> (Tensor, Tensor) {
-    let _scope = function("qr");
-    let at = Location::caller();
-    at_line(at, || {
-        let ty = a.ty();
-        if ty.rank() < 2 || !is_wide_inexact(ty.dtype) {
-            let expected = "takes matrices of f32, f64, c64 or c128";
-            fail_op("qr", format!("{expected}, and was given {ty}"));
-        }
-        let of_matrix = |args: &[Tensor]| {
-            let a = args[0];
-            let columns = a.dim(0).min(a.dim(1));
-            let q = orthonormal_columns(a.slice_axis(1, 0, columns));
-            vec![q, q.t().conj().matmul(a).triu(0)]
-        };
-        let all = for_each(&batch_of(a), of_matrix, &[a]);
-        (all[0], all[1])
-    })
+    let ty = a.ty();
+    if ty.rank() < 2 || !is_wide_inexact(ty.dtype) {
+        let expected = "takes matrices of f32, f64, c64 or c128";
+        fail_op("qr", format!("{expected}, and was given {ty}"));
+    }
+    let of_matrix = |args: &[Tensor]| {
+        let a = args[0];
+        let columns = a.dim(0).min(a.dim(1));
+        let q = orthonormal_columns(a.slice_axis(1, 0, columns));
+        vec![q, q.t().conj().matmul(a).triu(0)]
+    };
+    let all = for_each(&batch_of(a), of_matrix, &[a]);
+    (all[0], all[1])
 }
 
 /// Many columns are orthonormalized in blocks of this many, so that most of the work is in products
@@ -59,9 +53,8 @@ const MAX_BLOCK_COLUMNS: usize = 128;
 ///
 /// Block Gram-Schmidt, each projection done twice (Giraud, Langou & Rozloznik 2005: twice is
 /// enough for orthogonality to rounding).
-#[track_caller]
+#[op]
 pub fn orthonormal_columns(a: Tensor) -> Tensor {
-    let _scope = function("orthonormal_columns");
     let ty = a.ty();
     if ty.rank() != 2 || ty.shape[0] < ty.shape[1] || !ty.dtype.is_inexact() {
         fail_op(

@@ -1,12 +1,11 @@
 //! Functions that are integrals: sine and cosine integrals, Fresnel integrals, Owen's T function.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_PI_2, PI};
-use std::panic::Location;
 
 use super::incomplete::in_f32;
 use crate::trace::custom::custom_jvp;
 use crate::trace::ops::{broadcast_pair, full_like, ones_like, where_, zeros_like};
-use crate::trace::tensor::{Tensor, at_line, function};
+use crate::trace::tensor::{Tensor, op};
 
 /// Nodes and weights of the Gauss-Legendre rule over 0 to 1.
 fn rule(count: usize) -> Vec<(f64, f64)> {
@@ -43,18 +42,15 @@ fn alternating(z: Tensor, factors: &[f64]) -> Tensor {
 
 /// `jax.scipy.special.sici`: the sine integral and the cosine integral of `|x|`, the latter `-inf`
 /// at 0.
-#[track_caller]
+#[op(at_line)]
 pub fn sici(x: Tensor) -> (Tensor, Tensor) {
-    let _scope = function("sici");
-    at_line(Location::caller(), || {
-        let slopes = |x: Tensor, t: Tensor| {
-            let zero = x.eq(0.0);
-            let safe = where_(zero, ones_like(x), x);
-            let sine = where_(zero, ones_like(x), safe.sin() / safe);
-            (sine_and_cosine_integrals(x), (t * sine, t * (x.cos() / x)))
-        };
-        in_f32("sici", [x], |[x]| custom_jvp(sine_and_cosine_integrals, slopes)(x))
-    })
+    let slopes = |x: Tensor, t: Tensor| {
+        let zero = x.eq(0.0);
+        let safe = where_(zero, ones_like(x), x);
+        let sine = where_(zero, ones_like(x), safe.sin() / safe);
+        (sine_and_cosine_integrals(x), (t * sine, t * (x.cos() / x)))
+    };
+    in_f32("sici", [x], |[x]| custom_jvp(sine_and_cosine_integrals, slopes)(x))
 }
 
 fn sine_and_cosine_integrals(x: Tensor) -> (Tensor, Tensor) {
@@ -88,16 +84,13 @@ fn unless_infinite(x: Tensor, f: impl FnOnce(Tensor) -> (Tensor, Tensor)) -> (Te
 
 /// `jax.scipy.special.fresnel`: the integrals of `sin(pi t^2 / 2)` and of `cos(pi t^2 / 2)` from 0 to
 /// `x`.
-#[track_caller]
+#[op(at_line)]
 pub fn fresnel(x: Tensor) -> (Tensor, Tensor) {
-    let _scope = function("fresnel");
-    at_line(Location::caller(), || {
-        let slopes = |x: Tensor, t: Tensor| {
-            let (sin, cos) = of_phase(x.square());
-            (fresnel_integrals(x), (t * sin, t * cos))
-        };
-        in_f32("fresnel", [x], |[x]| custom_jvp(fresnel_integrals, slopes)(x))
-    })
+    let slopes = |x: Tensor, t: Tensor| {
+        let (sin, cos) = of_phase(x.square());
+        (fresnel_integrals(x), (t * sin, t * cos))
+    };
+    in_f32("fresnel", [x], |[x]| custom_jvp(fresnel_integrals, slopes)(x))
 }
 
 fn fresnel_integrals(x: Tensor) -> (Tensor, Tensor) {
@@ -131,22 +124,19 @@ fn of_phase(square: Tensor) -> (Tensor, Tensor) {
 }
 
 /// `jax.scipy.special.owens_t`: Owen's T function.
-#[track_caller]
+#[op(at_line)]
 pub fn owens_t(h: Tensor, a: Tensor) -> Tensor {
-    let _scope = function("owens_t");
-    at_line(Location::caller(), || {
-        let rule = |(h, a): (Tensor, Tensor), (th, ta): (Tensor, Tensor)| {
-            let zero = (h.eq(0.0) & !a.is_nan()) | (a.eq(0.0) & !h.is_nan());
-            let product = where_(zero, zeros_like(h), h * a);
-            let density = (h.square() * -0.5).exp() / (8.0 * PI).sqrt();
-            let by_h = -density * (product * FRAC_1_SQRT_2).erf();
-            let both = (h.square() + product.square()) * -0.5;
-            let by_a = both.exp() / ((a.square() + 1.0) * (2.0 * PI));
-            (t_integral((h, a)), th * by_h + ta * by_a)
-        };
-        in_f32("owens_t", [h, a], |[h, a]| {
-            custom_jvp(t_integral, rule)(broadcast_pair("owens_t", h, a))
-        })
+    let rule = |(h, a): (Tensor, Tensor), (th, ta): (Tensor, Tensor)| {
+        let zero = (h.eq(0.0) & !a.is_nan()) | (a.eq(0.0) & !h.is_nan());
+        let product = where_(zero, zeros_like(h), h * a);
+        let density = (h.square() * -0.5).exp() / (8.0 * PI).sqrt();
+        let by_h = -density * (product * FRAC_1_SQRT_2).erf();
+        let both = (h.square() + product.square()) * -0.5;
+        let by_a = both.exp() / ((a.square() + 1.0) * (2.0 * PI));
+        (t_integral((h, a)), th * by_h + ta * by_a)
+    };
+    in_f32("owens_t", [h, a], |[h, a]| {
+        custom_jvp(t_integral, rule)(broadcast_pair("owens_t", h, a))
     })
 }
 

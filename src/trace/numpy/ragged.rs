@@ -1,10 +1,8 @@
 //! Products of groups of rows, and reductions by any function.
 
-use std::panic::Location;
-
 use crate::trace::numpy::einsum;
 use crate::trace::ops::{arange, axis_of, where_, zeros_like};
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::DType;
 
 /// `lax.ragged_dot`: the rows of `lhs: [m, k]`, in consecutive groups of the sizes `group_sizes: [g]`,
@@ -28,9 +26,8 @@ use crate::trace::types::DType;
 /// assert_eq!(y.to_vec::<f32>()?, [10.0, 20.0, 300.0, 0.0]);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op(at_line)]
 pub fn ragged_dot(lhs: Tensor, rhs: Tensor, group_sizes: Tensor) -> Tensor {
-    let _scope = function("ragged_dot");
     let (left, right, sizes) = (lhs.ty(), rhs.ty(), group_sizes.ty());
     let fits = left.rank() == 2
         && right.rank() == 3
@@ -43,15 +40,13 @@ pub fn ragged_dot(lhs: Tensor, rhs: Tensor, group_sizes: Tensor) -> Tensor {
         let problem = "takes lhs [m, k], rhs [g, k, n] of its type and integers group_sizes [g]";
         fail_op("ragged_dot", format!("{problem}, and was given {left}, {right} and {sizes}"));
     }
-    at_line(Location::caller(), || {
-        let ends = group_sizes.cumsum(0).expand_dims(0);
-        let starts = ends - group_sizes.expand_dims(0);
-        let rows = arange(left.shape[0], sizes.dtype).expand_dims(1);
-        let member = (rows.ge(starts) & rows.lt(ends)).t().expand_dims(2);
-        // Selected, not multiplied: rows of other groups may be infinite or NaN.
-        let of_groups = where_(member, lhs.expand_dims(0), 0.0);
-        einsum("gmk,gkn->mn", &[of_groups, rhs])
-    })
+    let ends = group_sizes.cumsum(0).expand_dims(0);
+    let starts = ends - group_sizes.expand_dims(0);
+    let rows = arange(left.shape[0], sizes.dtype).expand_dims(1);
+    let member = (rows.ge(starts) & rows.lt(ends)).t().expand_dims(2);
+    // Selected, not multiplied: rows of other groups may be infinite or NaN.
+    let of_groups = where_(member, lhs.expand_dims(0), 0.0);
+    einsum("gmk,gkn->mn", &[of_groups, rhs])
 }
 
 /// `lax.reduce`: combines the elements along `axes` by `computation`, an associative and commutative
@@ -72,14 +67,13 @@ pub fn ragged_dot(lhs: Tensor, rhs: Tensor, group_sizes: Tensor) -> Tensor {
 /// assert_eq!(y.to_vec::<f32>()?, [5.0, 0.0]);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op(at_line)]
 pub fn reduce(
     x: Tensor,
     init: Tensor,
     computation: impl Fn(Tensor, Tensor) -> Tensor,
     axes: &[isize],
 ) -> Tensor {
-    let _scope = function("reduce");
     if init.rank() != 0 || init.dtype() != x.dtype() {
         let problem = format!("init must be a scalar {}, and is {}", x.dtype(), init.ty());
         fail_op("reduce", problem);
@@ -87,26 +81,24 @@ pub fn reduce(
     let mut axes: Vec<usize> = axes.iter().map(|&axis| axis_of("reduce", axis, x.rank())).collect();
     axes.sort_unstable();
     axes.dedup();
-    at_line(Location::caller(), || {
-        let others: Vec<usize> = (0..x.rank()).filter(|axis| !axes.contains(axis)).collect();
-        let kept: Vec<usize> = others.iter().map(|&axis| x.shape()[axis]).collect();
-        let order: Vec<usize> = axes.iter().chain(&others).copied().collect();
-        let count: usize = axes.iter().map(|&axis| x.shape()[axis]).product();
-        let mut rest = x.transpose(&order).reshape([&[count], &kept[..]].concat());
-        let mut result = init.broadcast_to(&kept[..]);
-        while rest.dim(0) > 0 {
-            let half = rest.dim(0) / 2;
-            if rest.dim(0) % 2 == 1 {
-                result = computation(result, rest.index_axis(0, -1));
-            }
-            let (first, second) = (rest.slice_axis(0, 0, half), rest.slice_axis(0, half, 2 * half));
-            if half == 0 {
-                break;
-            }
-            rest = computation(first, second);
+    let others: Vec<usize> = (0..x.rank()).filter(|axis| !axes.contains(axis)).collect();
+    let kept: Vec<usize> = others.iter().map(|&axis| x.shape()[axis]).collect();
+    let order: Vec<usize> = axes.iter().chain(&others).copied().collect();
+    let count: usize = axes.iter().map(|&axis| x.shape()[axis]).product();
+    let mut rest = x.transpose(&order).reshape([&[count], &kept[..]].concat());
+    let mut result = init.broadcast_to(&kept[..]);
+    while rest.dim(0) > 0 {
+        let half = rest.dim(0) / 2;
+        if rest.dim(0) % 2 == 1 {
+            result = computation(result, rest.index_axis(0, -1));
         }
-        result
-    })
+        let (first, second) = (rest.slice_axis(0, 0, half), rest.slice_axis(0, half, 2 * half));
+        if half == 0 {
+            break;
+        }
+        rest = computation(first, second);
+    }
+    result
 }
 
 /// [`mulhi`] of 64 bits, by four products of halves.
@@ -132,20 +124,17 @@ fn mulhi_of_64_bits(x: Tensor, y: Tensor) -> Tensor {
 ///
 /// # Errors
 /// Ends the trace at other types.
-#[track_caller]
+#[op(at_line)]
 pub fn mulhi(x: Tensor, y: Tensor) -> Tensor {
-    let _scope = function("mulhi");
     let dtype = x.dtype();
     let bits = 8 * dtype.size();
     if !dtype.is_int() || dtype.is_int4() || y.dtype() != dtype {
         let problem = format!("takes integers of one type, and was given {}", x.ty());
         fail_op("mulhi", format!("{problem} and {}", y.ty()));
     }
-    at_line(Location::caller(), || {
-        if bits == 64 {
-            return mulhi_of_64_bits(x, y);
-        }
-        let wide = if dtype.is_unsigned() { DType::U64 } else { DType::I64 };
-        ((x.to(wide) * y.to(wide)) >> bits as i32).to(dtype)
-    })
+    if bits == 64 {
+        return mulhi_of_64_bits(x, y);
+    }
+    let wide = if dtype.is_unsigned() { DType::U64 } else { DType::I64 };
+    ((x.to(wide) * y.to(wide)) >> bits as i32).to(dtype)
 }

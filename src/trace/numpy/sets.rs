@@ -7,7 +7,7 @@ use crate::trace::op::ReduceOp;
 use crate::trace::ops::{
     IndexMode, axis_of, concatenate, full, full_like, sort_by, where_, wide, zeros,
 };
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, at_line, fail_op, op};
 use crate::trace::types::{DType, TensorType};
 
 /// Results of [`unique_all`].
@@ -26,9 +26,8 @@ pub struct Unique {
 /// `jnp.unique_all` with `size`: unique elements of `x` in row-major order, ascending. Every NaN is
 /// unique; [`Tensor::unique`] takes them for equal. Where there are fewer than `size`, the least one
 /// fills; where there are more, the greatest ones are left out.
-#[track_caller]
+#[op]
 pub fn unique_all(x: Tensor, size: usize) -> Unique {
-    let _scope = function("unique_all");
     unique_of(x, size, |after, before| after.ne(before))
 }
 
@@ -77,9 +76,8 @@ fn first_of_runs(sorted: Tensor, differ: impl Fn(Tensor, Tensor) -> Tensor) -> T
 }
 
 /// `jnp.union1d` with `size`: the elements of either vector, ascending, as [`Tensor::unique`].
-#[track_caller]
+#[op]
 pub fn union1d(x: Tensor, y: Tensor, size: usize) -> Tensor {
-    let _scope = function("union1d");
     concatenate(&[x.ravel(), y.ravel()], 0).unique(size)
 }
 
@@ -91,35 +89,30 @@ fn unique_where(x: Tensor, holds: impl Fn(Tensor) -> Tensor, size: usize, fill: 
 }
 
 /// `jnp.intersect1d` with `size` and `fill_value`: the elements of both vectors, ascending, each once.
-#[track_caller]
+#[op(at_line)]
 pub fn intersect1d(x: Tensor, y: Tensor, size: usize, fill: f64) -> Tensor {
-    let _scope = function("intersect1d");
-    at_line(Location::caller(), || unique_where(x, |x| x.isin(y), size, fill))
+    unique_where(x, |x| x.isin(y), size, fill)
 }
 
 /// `jnp.setdiff1d` with `size` and `fill_value`: the elements of `x` that are not in `y`, ascending,
 /// each once.
-#[track_caller]
+#[op(at_line)]
 pub fn setdiff1d(x: Tensor, y: Tensor, size: usize, fill: f64) -> Tensor {
-    let _scope = function("setdiff1d");
-    at_line(Location::caller(), || unique_where(x, |x| !x.isin(y), size, fill))
+    unique_where(x, |x| !x.isin(y), size, fill)
 }
 
 /// `jnp.setxor1d` with `size` and `fill_value`: the elements of exactly one of the vectors, ascending,
 /// each once. NaN of one vector is not equal to NaN of the other.
-#[track_caller]
+#[op(at_line)]
 pub fn setxor1d(x: Tensor, y: Tensor, size: usize, fill: f64) -> Tensor {
-    let _scope = function("setxor1d");
-    at_line(Location::caller(), || {
-        let alone = |x: Tensor, y: Tensor| {
-            let sorted = x.ravel().sort(0);
-            (sorted, first_of_runs(sorted, differ) & !sorted.isin(y))
-        };
-        let ((x, in_x), (y, in_y)) = (alone(x, y), alone(y, x));
-        let flags = concatenate(&[in_x, in_y], 0);
-        let (sorted, flags) = sort_by(concatenate(&[x, y], 0), &[flags], 0);
-        sorted.extract(flags[0], size, fill)
-    })
+    let alone = |x: Tensor, y: Tensor| {
+        let sorted = x.ravel().sort(0);
+        (sorted, first_of_runs(sorted, differ) & !sorted.isin(y))
+    };
+    let ((x, in_x), (y, in_y)) = (alone(x, y), alone(y, x));
+    let flags = concatenate(&[in_x, in_y], 0);
+    let (sorted, flags) = sort_by(concatenate(&[x, y], 0), &[flags], 0);
+    sorted.extract(flags[0], size, fill)
 }
 
 /// The result of `write` into `num_segments` rows of neutral elements of `op`.
@@ -154,71 +147,63 @@ fn segments(op: ReduceOp, x: Tensor, ids: Tensor, num_segments: usize, neutral: 
 /// assert_eq!(sums.to_vec::<f32>()?, [5.0, 2.0]);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op(at_line)]
 pub fn segment_sum(x: Tensor, ids: Tensor, num_segments: usize) -> Tensor {
-    let _scope = function("segment_sum");
-    at_line(Location::caller(), || segments(ReduceOp::Sum, x, ids, num_segments, 0.0))
+    segments(ReduceOp::Sum, x, ids, num_segments, 0.0)
 }
 
 /// `jax.ops.segment_prod`: products by segment, as [`segment_sum`]; 1 of none.
-#[track_caller]
+#[op(at_line)]
 pub fn segment_prod(x: Tensor, ids: Tensor, num_segments: usize) -> Tensor {
-    let _scope = function("segment_prod");
-    at_line(Location::caller(), || segments(ReduceOp::Prod, x, ids, num_segments, 1.0))
+    segments(ReduceOp::Prod, x, ids, num_segments, 1.0)
 }
 
 /// `jax.ops.segment_max`: greatest elements by segment, as [`segment_sum`]; the least value of the
 /// type of none.
-#[track_caller]
+#[op(at_line)]
 pub fn segment_max(x: Tensor, ids: Tensor, num_segments: usize) -> Tensor {
-    let _scope = function("segment_max");
     let least = f64::NEG_INFINITY;
-    at_line(Location::caller(), || segments(ReduceOp::Max, x, ids, num_segments, least))
+    segments(ReduceOp::Max, x, ids, num_segments, least)
 }
 
 /// `jax.ops.segment_min`: least elements by segment, as [`segment_sum`]; the greatest value of the
 /// type of none.
-#[track_caller]
+#[op(at_line)]
 pub fn segment_min(x: Tensor, ids: Tensor, num_segments: usize) -> Tensor {
-    let _scope = function("segment_min");
-    at_line(Location::caller(), || segments(ReduceOp::Min, x, ids, num_segments, f64::INFINITY))
+    segments(ReduceOp::Min, x, ids, num_segments, f64::INFINITY)
 }
 
 impl Tensor {
     /// `jnp.unique` with `size`: the unique elements, ascending, NaN once; see [`unique_all`], which has
     /// positions and counts as well.
-    #[track_caller]
+    #[op]
     pub fn unique(self, size: usize) -> Tensor {
-        let _scope = function("unique");
         unique_of(self, size, differ).values
     }
 
     /// `lax.reduce_xor` over `axis`, which vanishes: bitwise on integers, logical on bools.
-    #[track_caller]
+    #[op(at_line)]
     pub fn reduce_xor(self, axis: isize) -> Tensor {
-        let _scope = function("reduce_xor");
         if self.dtype().is_float() {
             fail_op("reduce_xor", format!("takes integers or bools; was given {}", self.ty()));
         }
         let rank = self.rank();
         let place = axis_of("reduce_xor", axis, rank);
-        at_line(Location::caller(), || {
-            let mut x = self;
-            loop {
-                let size = x.dim(axis);
-                if size <= 1 {
-                    break;
-                }
-                let half = size.div_ceil(2);
-                let (low, mut high) = (vec![0; rank], vec![0; rank]);
-                high[place] = (2 * half - size) as i64;
-                let even = x.pad(&low, &high, 0.0);
-                x = even.slice_axis(axis, 0, half) ^ even.slice_axis(axis, half, 2 * half);
+        let mut x = self;
+        loop {
+            let size = x.dim(axis);
+            if size <= 1 {
+                break;
             }
-            match x.dim(axis) {
-                0 => zeros(self.shape().without_axis(place), self.dtype()),
-                _ => x.squeeze(axis),
-            }
-        })
+            let half = size.div_ceil(2);
+            let (low, mut high) = (vec![0; rank], vec![0; rank]);
+            high[place] = (2 * half - size) as i64;
+            let even = x.pad(&low, &high, 0.0);
+            x = even.slice_axis(axis, 0, half) ^ even.slice_axis(axis, half, 2 * half);
+        }
+        match x.dim(axis) {
+            0 => zeros(self.shape().without_axis(place), self.dtype()),
+            _ => x.squeeze(axis),
+        }
     }
 }

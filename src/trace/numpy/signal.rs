@@ -1,13 +1,11 @@
 //! Functions of sampled signals: interpolation, histograms, convolution, differences, integrals.
 
-use std::panic::Location;
-
 use crate::trace::op::{ConvDims, Precision};
 use crate::trace::ops::{
     IndexMode, Operand, arange, axis_of, concatenate, conv_general, full_like, ones_like, where_,
     zeros,
 };
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::{DType, TensorType};
 
 /// Part of a convolution that is computed.
@@ -42,76 +40,67 @@ fn ensure_vectors(op: &str, vectors: &[Tensor]) {
 /// assert_eq!(y.to_vec::<f32>()?, [5.0, 0.0]);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op(at_line)]
 pub fn interp(x: Tensor, xp: Tensor, fp: Tensor) -> Tensor {
-    let _scope = function("interp");
     ensure_vectors("interp", &[xp, fp]);
     if xp.shape() != fp.shape() {
         let problem = format!("takes as many values as points: {} and {}", fp.ty(), xp.ty());
         fail_op("interp", problem);
     }
-    at_line(Location::caller(), || {
-        let last = xp.numel() - 1;
-        if last == 0 {
-            return fp.reshape([]).broadcast_to(x.shape());
-        }
-        let i = xp.searchsorted(x, true).clip(1, last);
-        let at = |v: Tensor, i: Tensor| v.take_mode(i, 0, IndexMode::Clip);
-        let (x0, y0) = (at(xp, i - 1), at(fp, i - 1));
-        let (dx, dy) = (at(xp, i) - x0, at(fp, i) - y0);
-        let flat = dx.eq(0.0);
-        let slope = dy / where_(flat, ones_like(dx), dx);
-        let inside = where_(flat, y0, y0 + (x - x0) * slope);
-        let above = where_(x.gt(xp.index_axis(0, -1)), fp.index_axis(0, -1), inside);
-        where_(x.lt(xp.index_axis(0, 0)), fp.index_axis(0, 0), above)
-    })
+    let last = xp.numel() - 1;
+    if last == 0 {
+        return fp.reshape([]).broadcast_to(x.shape());
+    }
+    let i = xp.searchsorted(x, true).clip(1, last);
+    let at = |v: Tensor, i: Tensor| v.take_mode(i, 0, IndexMode::Clip);
+    let (x0, y0) = (at(xp, i - 1), at(fp, i - 1));
+    let (dx, dy) = (at(xp, i) - x0, at(fp, i) - y0);
+    let flat = dx.eq(0.0);
+    let slope = dy / where_(flat, ones_like(dx), dx);
+    let inside = where_(flat, y0, y0 + (x - x0) * slope);
+    let above = where_(x.gt(xp.index_axis(0, -1)), fp.index_axis(0, -1), inside);
+    where_(x.lt(xp.index_axis(0, 0)), fp.index_axis(0, 0), above)
 }
 
 /// `jnp.histogram_bin_edges` with a number of `bins`: `bins + 1` edges equally far apart, from the
 /// least to the greatest element, or over `range`.
-#[track_caller]
+#[op(at_line)]
 pub fn histogram_bin_edges(x: Tensor, bins: usize, range: Option<(f64, f64)>) -> Tensor {
-    let _scope = function("histogram_bin_edges");
     if bins == 0 {
         fail_op("histogram_bin_edges", "takes at least one bin");
     }
-    at_line(Location::caller(), || {
-        let x = x.to_inexact();
-        let like = TensorType::scalar(x.dtype());
-        let (low, high) = match range {
-            Some((low, high)) => (low.to_tensor(&like), high.to_tensor(&like)),
-            None => (x.min(..), x.max(..)),
-        };
-        let equal = low.eq(high);
-        let (low, high) = (where_(equal, low - 0.5, low), where_(equal, high + 0.5, high));
-        let t = arange(bins + 1, x.dtype()) / bins as f64;
-        let edges = low * (1.0 - t) + high * t;
-        let last = arange(bins + 1, DType::I32).eq(bins);
-        where_(last, high, edges)
-    })
+    let x = x.to_inexact();
+    let like = TensorType::scalar(x.dtype());
+    let (low, high) = match range {
+        Some((low, high)) => (low.to_tensor(&like), high.to_tensor(&like)),
+        None => (x.min(..), x.max(..)),
+    };
+    let equal = low.eq(high);
+    let (low, high) = (where_(equal, low - 0.5, low), where_(equal, high + 0.5, high));
+    let t = arange(bins + 1, x.dtype()) / bins as f64;
+    let edges = low * (1.0 - t) + high * t;
+    let last = arange(bins + 1, DType::I32).eq(bins);
+    where_(last, high, edges)
 }
 
 /// `jnp.histogram` with given `edges`, ascending: the sum of the `weights` (of the shape of `x`) of
 /// the elements in each bin, the last of which includes its upper edge.
-#[track_caller]
+#[op]
 pub fn histogram(x: Tensor, edges: Tensor, weights: Tensor) -> Tensor {
-    let _scope = function("histogram");
     histogramdd(x.ravel().expand_dims(1), &[edges], weights.ravel())
 }
 
 /// `jnp.histogram2d` with given edges of both axes; see [`histogram`].
-#[track_caller]
+#[op]
 pub fn histogram2d(x: Tensor, y: Tensor, edges: [Tensor; 2], weights: Tensor) -> Tensor {
-    let _scope = function("histogram2d");
     let sample = concatenate(&[x.ravel().expand_dims(1), y.ravel().expand_dims(1)], 1);
     histogramdd(sample, &edges, weights.ravel())
 }
 
 /// `jnp.histogramdd` with given edges of every axis, of a sample with one point a row: the sum of the
 /// `weights`, one a row, of the points in each cell. See [`histogram`].
-#[track_caller]
+#[op(at_line)]
 pub fn histogramdd(sample: Tensor, edges: &[Tensor], weights: Tensor) -> Tensor {
-    let _scope = function("histogramdd");
     ensure_vectors("histogramdd", edges);
     let ty = sample.ty();
     if ty.rank() != 2 || ty.shape[1] != edges.len() || weights.shape()[..] != [ty.shape[0]] {
@@ -122,55 +111,48 @@ pub fn histogramdd(sample: Tensor, edges: &[Tensor], weights: Tensor) -> Tensor 
         );
         fail_op("histogramdd", problem);
     }
-    at_line(Location::caller(), || {
-        let mut at = Vec::with_capacity(edges.len());
-        let mut cells = Vec::with_capacity(edges.len());
-        for (axis, &edges) in edges.iter().enumerate() {
-            let x = sample.index_axis(1, axis as isize);
-            let last = edges.numel() - 1;
-            let bin = edges.searchsorted(x, true);
-            // Bin 0 is below the first edge; what is above the last one is dropped.
-            at.push(where_(x.eq(edges.index_axis(0, -1)), last as i32, bin));
-            cells.push(last + 1);
-        }
-        let counts = zeros(&cells[..], weights.dtype()).at(&at).add(weights);
-        let mut inner = counts;
-        for (axis, &cell) in cells.iter().enumerate() {
-            inner = inner.slice_axis(axis as isize, 1, cell);
-        }
-        inner
-    })
+    let mut at = Vec::with_capacity(edges.len());
+    let mut cells = Vec::with_capacity(edges.len());
+    for (axis, &edges) in edges.iter().enumerate() {
+        let x = sample.index_axis(1, axis as isize);
+        let last = edges.numel() - 1;
+        let bin = edges.searchsorted(x, true);
+        // Bin 0 is below the first edge; what is above the last one is dropped.
+        at.push(where_(x.eq(edges.index_axis(0, -1)), last as i32, bin));
+        cells.push(last + 1);
+    }
+    let counts = zeros(&cells[..], weights.dtype()).at(&at).add(weights);
+    let mut inner = counts;
+    for (axis, &cell) in cells.iter().enumerate() {
+        inner = inner.slice_axis(axis as isize, 1, cell);
+    }
+    inner
 }
 
 /// `jnp.digitize` with ascending `edges`: the index (i32) of the bin of each element, 0 below the
 /// first edge. A bin includes its lower edge, or its upper one if `right`.
-#[track_caller]
+#[op]
 pub fn digitize(x: Tensor, edges: Tensor, right: bool) -> Tensor {
-    let _scope = function("digitize");
     edges.searchsorted(x, !right)
 }
 
 /// `jnp.convolve` of two vectors.
-#[track_caller]
+#[op(at_line)]
 pub fn convolve(x: Tensor, kernel: Tensor, mode: ConvolveMode) -> Tensor {
-    let _scope = function("convolve");
     ensure_vectors("convolve", &[x, kernel]);
-    at_line(Location::caller(), || {
-        let (long, short) = if x.numel() < kernel.numel() { (kernel, x) } else { (x, kernel) };
-        slide(long, short.flip(0), mode)
-    })
+    let (long, short) = if x.numel() < kernel.numel() { (kernel, x) } else { (x, kernel) };
+    slide(long, short.flip(0), mode)
 }
 
 /// `jnp.correlate` of two vectors.
-#[track_caller]
+#[op(at_line)]
 pub fn correlate(x: Tensor, y: Tensor, mode: ConvolveMode) -> Tensor {
-    let _scope = function("correlate");
     ensure_vectors("correlate", &[x, y]);
-    at_line(Location::caller(), || match x.numel() < y.numel() {
+    match x.numel() < y.numel() {
         // The other way round, and read in reverse.
         true => slide(y, x, mode).flip(0),
         false => slide(x, y, mode),
-    })
+    }
 }
 
 /// The products of `window` with the parts of `x`, which is not shorter.
@@ -202,36 +184,31 @@ fn slide(x: Tensor, window: Tensor, mode: ConvolveMode) -> Tensor {
 impl Tensor {
     /// `jnp.gradient` along `axis`, of at least two samples that are `spacing` apart: central
     /// differences, one-sided ones at both ends.
-    #[track_caller]
+    #[op(at_line)]
     pub fn gradient(self, spacing: f64, axis: isize) -> Tensor {
-        let _scope = function("gradient");
         let size = self.dim(axis);
         if size < 2 {
             let problem = format!("takes two elements along axis {axis}; was given {}", self.ty());
             fail_op("gradient", problem);
         }
-        at_line(Location::caller(), || {
-            let x = self.to_inexact();
-            let part = |from: usize, to: usize| x.slice_axis(axis, from, to);
-            let first = (part(1, 2) - part(0, 1)) / spacing;
-            let last = (part(size - 1, size) - part(size - 2, size - 1)) / spacing;
-            let inner = (part(2, size) - part(0, size - 2)) * 0.5 / spacing;
-            concatenate(&[first, inner, last], axis)
-        })
+        let x = self.to_inexact();
+        let part = |from: usize, to: usize| x.slice_axis(axis, from, to);
+        let first = (part(1, 2) - part(0, 1)) / spacing;
+        let last = (part(size - 1, size) - part(size - 2, size - 1)) / spacing;
+        let inner = (part(2, size) - part(0, size - 2)) * 0.5 / spacing;
+        concatenate(&[first, inner, last], axis)
     }
 
     /// `jnp.ediff1d`: the differences of neighbors in row-major order.
-    #[track_caller]
+    #[op]
     pub fn ediff1d(self) -> Tensor {
-        let _scope = function("ediff1d");
         self.ravel().diff(0)
     }
 
     /// `jnp.trapezoid`: the integral along `axis` of samples that are `spacing` apart, by the
     /// trapezoidal rule.
-    #[track_caller]
+    #[op]
     pub fn trapezoid(self, spacing: f64, axis: isize) -> Tensor {
-        let _scope = function("trapezoid");
         let size = self.dim(axis);
         let x = self.to_inexact();
         if size < 2 {
@@ -242,38 +219,33 @@ impl Tensor {
     }
 
     /// `jnp.unwrap` with period 2 pi: phases along `axis` without jumps by more than pi.
-    #[track_caller]
+    #[op(at_line)]
     pub fn unwrap(self, axis: isize) -> Tensor {
-        let _scope = function("unwrap");
         let size = self.dim(axis);
         if size < 2 {
             return self;
         }
-        at_line(Location::caller(), || {
-            let pi = std::f64::consts::PI;
-            let step = self.diff(axis);
-            let wrapped = (step + pi).modulo(2.0 * pi) - pi;
-            let wrapped = where_(wrapped.eq(-pi) & step.gt(0.0), full_like(step, pi), wrapped);
-            let jump = where_(step.abs().lt(pi), full_like(step, 0.0), wrapped - step);
-            let first = self.slice_axis(axis, 0, 1);
-            let rest = self.slice_axis(axis, 1, size) + jump.cumsum(axis);
-            concatenate(&[first, rest], axis)
-        })
+        let pi = std::f64::consts::PI;
+        let step = self.diff(axis);
+        let wrapped = (step + pi).modulo(2.0 * pi) - pi;
+        let wrapped = where_(wrapped.eq(-pi) & step.gt(0.0), full_like(step, pi), wrapped);
+        let jump = where_(step.abs().lt(pi), full_like(step, 0.0), wrapped - step);
+        let first = self.slice_axis(axis, 0, 1);
+        let rest = self.slice_axis(axis, 1, size) + jump.cumsum(axis);
+        concatenate(&[first, rest], axis)
     }
 
     /// `jnp.partition`: elements along `axis` with the one at `kth` where sorting puts it, smaller ones
     /// before it. All of them are sorted here.
-    #[track_caller]
+    #[op]
     pub fn partition(self, kth: usize, axis: isize) -> Tensor {
-        let _scope = function("partition");
         self.ensure_within("partition", kth, axis);
         self.sort(axis)
     }
 
     /// `jnp.argpartition`: the indices (i32) of [`Tensor::partition`].
-    #[track_caller]
+    #[op]
     pub fn argpartition(self, kth: usize, axis: isize) -> Tensor {
-        let _scope = function("argpartition");
         self.ensure_within("argpartition", kth, axis);
         self.argsort(axis)
     }

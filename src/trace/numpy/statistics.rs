@@ -1,31 +1,28 @@
 //! Statistics and rearrangements that are compositions of others.
 
 use crate::trace::ops::{AxisList, ensure_parts, full_like, where_, zeros_like};
-use crate::trace::tensor::{Tensor, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::DType;
 
 impl Tensor {
     /// `jnp.count_nonzero` over `axes`, which vanish; i32.
-    #[track_caller]
+    #[op]
     pub fn count_nonzero(self, axes: impl AxisList) -> Tensor {
-        let _scope = function("count_nonzero");
         let set = if self.dtype() == DType::Bool { self } else { self.ne(zeros_like(self)) };
         set.to(DType::I32).sum(axes)
     }
 
     /// `jnp.nansum`: the sum over `axes` of the elements that are not NaN. Types as
     /// [`Tensor::sum`].
-    #[track_caller]
+    #[op]
     pub fn nansum(self, axes: impl AxisList) -> Tensor {
-        let _scope = function("nansum");
         self.nan_as(0.0).sum(axes)
     }
 
     /// `jnp.nanmean`: the mean over `axes` of the elements that are not NaN; NaN if all are NaN.
     /// Types as [`Tensor::mean`].
-    #[track_caller]
+    #[op]
     pub fn nanmean(self, axes: impl AxisList + Clone) -> Tensor {
-        let _scope = function("nanmean");
         let x = self.to_inexact();
         let dtype = x.dtype();
         // Sums and counts of narrow floats are rounded once, at the end.
@@ -35,17 +32,15 @@ impl Tensor {
     }
 
     /// `jnp.nanmax`: the greatest over `axes` of the elements that are not NaN; NaN if all are NaN.
-    #[track_caller]
+    #[op]
     pub fn nanmax(self, axes: impl AxisList + Clone) -> Tensor {
-        let _scope = function("nanmax");
         let greatest = self.nan_as(f64::NEG_INFINITY).max(axes.clone());
         self.unless_all_nan(greatest, axes)
     }
 
     /// `jnp.nanmin`: the least over `axes` of the elements that are not NaN; NaN if all are NaN.
-    #[track_caller]
+    #[op]
     pub fn nanmin(self, axes: impl AxisList + Clone) -> Tensor {
-        let _scope = function("nanmin");
         let least = self.nan_as(f64::INFINITY).min(axes.clone());
         self.unless_all_nan(least, axes)
     }
@@ -70,24 +65,21 @@ impl Tensor {
 
     /// `jnp.average`: the mean over `axes` weighted by `weights`, of the same shape. Types as
     /// [`Tensor::mean`].
-    #[track_caller]
+    #[op]
     pub fn average(self, weights: Tensor, axes: impl AxisList + Clone) -> Tensor {
-        let _scope = function("average");
         let (x, weights) = (self.to_inexact(), weights.to_inexact());
         (x * weights).sum(axes.clone()) / weights.sum(axes)
     }
 
     /// `jnp.ptp`: the greatest less the least over `axes`.
-    #[track_caller]
+    #[op]
     pub fn ptp(self, axes: impl AxisList + Clone) -> Tensor {
-        let _scope = function("ptp");
         self.max(axes.clone()) - self.min(axes)
     }
 
     /// `jnp.rot90`: the plane of axes `first` and `second` rotated by `k` times 90 degrees.
-    #[track_caller]
+    #[op]
     pub fn rot90(self, k: i32, first: isize, second: isize) -> Tensor {
-        let _scope = function("rot90");
         match k.rem_euclid(4) {
             0 => self,
             1 => self.flip(second).swapaxes(first, second),
@@ -98,9 +90,8 @@ impl Tensor {
 
     /// `jnp.array_split`: `parts` parts along `axis`, the first ones longer by one where they
     /// cannot be equal.
-    #[track_caller]
+    #[op]
     pub fn array_split(self, parts: usize, axis: isize) -> Vec<Tensor> {
-        let _scope = function("array_split");
         let size = self.dim(axis);
         if parts == 0 {
             fail_op("array_split", format!("cannot cut {} into no parts", self.ty()));

@@ -1,7 +1,5 @@
 //! Reductions over windows.
 
-use std::panic::Location;
-
 use smallvec::SmallVec;
 
 use crate::trace::check::dilated;
@@ -9,7 +7,7 @@ use crate::trace::custom::custom_jvp;
 use crate::trace::literal::Literal;
 use crate::trace::op::{Axes, ReduceOp};
 use crate::trace::ops::{constant, where_};
-use crate::trace::tensor::{Tensor, at_line, fail_op, function};
+use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::{Shape, TensorType};
 
 /// The windows of [`Tensor::reduce_window`], per axis of the tensor.
@@ -64,9 +62,8 @@ impl Tensor {
     /// One axis is reduced after another, each by one slice for each position in a window, which the
     /// compiler fuses into one loop: right for the windows of pooling, wasteful for windows of hundreds of
     /// elements along an axis.
-    #[track_caller]
+    #[op(at_line)]
     pub fn reduce_window(self, op: ReduceOp, options: &WindowOptions) -> Tensor {
-        let _scope = function("reduce_window");
         let ty = self.ty();
         let WindowOptions { window, strides, padding, base_dilation, window_dilation } = options;
         let lists = [window, strides, base_dilation, window_dilation];
@@ -106,7 +103,7 @@ impl Tensor {
                 format!("a window of {window:?} has {places} elements, and may have {MAX_WINDOW}");
             fail_op("reduce_window", problem);
         }
-        at_line(Location::caller(), || reduce_windows(op, x, window, strides, window_dilation))
+        reduce_windows(op, x, window, strides, window_dilation)
     }
 }
 

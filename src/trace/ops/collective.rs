@@ -7,9 +7,7 @@ use std::panic::Location;
 use super::{axis_of, full_like};
 use crate::trace::axis::{Axis, AxisName, AxisNames, AxisVec};
 use crate::trace::op::{AllReduceOp, Collective, CollectiveOp, Op};
-use crate::trace::tensor::{
-    Tensor, Tensors, at_line, axes_in_scope, bind, fail_op, function, in_scope,
-};
+use crate::trace::tensor::{Tensor, Tensors, at_line, axes_in_scope, bind, fail_op, in_scope, op};
 use crate::tree::{self, Path, Tree};
 
 /// Axes in scope, and the groups that their members work in.
@@ -104,17 +102,15 @@ fn all_reduce<A: Tree<Tensor>>(op: AllReduceOp, x: A, axis: &Along) -> A {
 /// assert_eq!(shares.to_vec::<f32>()?, [0.25, 0.75]);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op]
 pub fn psum<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>) -> A {
-    let _scope = function("psum");
     let axis = along("psum", axis.into());
     all_reduce(AllReduceOp::Sum, x, &axis)
 }
 
 /// `jax.lax.pmean`: the mean of every leaf, a float, over the members of `axis`.
-#[track_caller]
+#[op]
 pub fn pmean<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>) -> A {
-    let _scope = function("pmean");
     let axis = along("pmean", axis.into());
     let at = Location::caller();
     x.visit_leaves(&Path::ROOT, &mut |path, leaf| {
@@ -130,26 +126,23 @@ pub fn pmean<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>) -> A {
 }
 
 /// `jax.lax.pmax`: the greatest of every leaf over the members of `axis`; NaN wins.
-#[track_caller]
+#[op]
 pub fn pmax<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>) -> A {
-    let _scope = function("pmax");
     let axis = along("pmax", axis.into());
     all_reduce(AllReduceOp::Max, x, &axis)
 }
 
 /// `jax.lax.pmin`: the least of every leaf over the members of `axis`; NaN wins.
-#[track_caller]
+#[op]
 pub fn pmin<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>) -> A {
-    let _scope = function("pmin");
     let axis = along("pmin", axis.into());
     all_reduce(AllReduceOp::Min, x, &axis)
 }
 
 /// `jax.lax.all_gather`: every leaf of all members, stacked along a new axis `at` in the order of
 /// the members.
-#[track_caller]
+#[op]
 pub fn all_gather<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>, at: isize) -> A {
-    let _scope = function("all_gather");
     let axis = along("all_gather", axis.into());
     each(x, |leaf| {
         let at = axis_of("all_gather", at, leaf.rank() + 1);
@@ -159,9 +152,8 @@ pub fn all_gather<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>, at: isize) 
 
 /// `jax.lax.all_gather` with `tiled=True`: every leaf of all members, one after another along its
 /// axis `at`.
-#[track_caller]
+#[op]
 pub fn all_gather_tiled<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>, at: isize) -> A {
-    let _scope = function("all_gather_tiled");
     let axis = along("all_gather_tiled", axis.into());
     each(x, |leaf| {
         let mut shape = leaf.shape();
@@ -174,9 +166,8 @@ pub fn all_gather_tiled<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>, at: i
 
 /// `jax.lax.psum_scatter`: sums every leaf over the members and gives each member its slice of the
 /// sum along axis `at`. That axis must have one slice for each member, and vanishes.
-#[track_caller]
+#[op]
 pub fn psum_scatter<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>, at: isize) -> A {
-    let _scope = function("psum_scatter");
     let axis = along("psum_scatter", axis.into());
     each(x, |leaf| {
         let at = axis_of("reduce_scatter", at, leaf.rank());
@@ -185,9 +176,8 @@ pub fn psum_scatter<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>, at: isize
 }
 
 /// `jax.lax.psum_scatter` with `tiled=True`: axis `at` is divided into one block for each member.
-#[track_caller]
+#[op]
 pub fn psum_scatter_tiled<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>, at: isize) -> A {
-    let _scope = function("psum_scatter_tiled");
     let axis = along("psum_scatter_tiled", axis.into());
     each(x, |leaf| {
         let at = axis_of("reduce_scatter", at, leaf.rank());
@@ -199,14 +189,13 @@ pub fn psum_scatter_tiled<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>, at:
 /// `jax.lax.all_to_all`: slice `i` of every leaf along axis `split` goes to member `i`; the slices
 /// that a member receives are stacked along a new axis `concat`. Axis `split` must have one slice
 /// for each member, and vanishes.
-#[track_caller]
+#[op]
 pub fn all_to_all<A: Tree<Tensor>>(
     x: A,
     axis: impl Into<AxisNames>,
     split: isize,
     concat: isize,
 ) -> A {
-    let _scope = function("all_to_all");
     let axis = along("all_to_all", axis.into());
     each(x, |leaf| {
         let split = axis_of("all_to_all", split, leaf.rank());
@@ -217,14 +206,13 @@ pub fn all_to_all<A: Tree<Tensor>>(
 
 /// `jax.lax.all_to_all` with `tiled=True`: axis `split` of every leaf is divided into one block for
 /// each member, and the blocks that a member receives follow one another along axis `concat`.
-#[track_caller]
+#[op]
 pub fn all_to_all_tiled<A: Tree<Tensor>>(
     x: A,
     axis: impl Into<AxisNames>,
     split: isize,
     concat: isize,
 ) -> A {
-    let _scope = function("all_to_all_tiled");
     let axis = along("all_to_all_tiled", axis.into());
     let size = axis.size();
     each(x, |leaf| {
@@ -240,26 +228,23 @@ pub fn all_to_all_tiled<A: Tree<Tensor>>(
 
 /// `jax.lax.ppermute`: member `target` gets every leaf of member `source`, for each pair `(source,
 /// target)`. Members that are not a target get zeros.
-#[track_caller]
+#[op]
 pub fn ppermute<A: Tree<Tensor>>(x: A, axis: impl Into<AxisNames>, pairs: &[(usize, usize)]) -> A {
-    let _scope = function("ppermute");
     let axis = along("ppermute", axis.into());
     let kind = Collective::Permute { pairs: pairs.to_vec() };
     each(x, |leaf| exchange(kind.clone(), &axis, &[leaf])[0])
 }
 
 /// `jax.lax.axis_index`: the member's own number along `axis`, a scalar i32.
-#[track_caller]
+#[op]
 pub fn axis_index(axis: impl Into<AxisNames>) -> Tensor {
-    let _scope = function("axis_index");
     exchange(Collective::Index, &along("axis_index", axis.into()), &[])[0]
 }
 
 /// `jax.lax.axis_size`: the number of members along `axis`, or in each of its groups. It is known
 /// while tracing.
-#[track_caller]
+#[op]
 pub fn axis_size(axis: impl Into<AxisNames>) -> usize {
-    let _scope = function("axis_size");
     along("axis_size", axis.into()).size()
 }
 

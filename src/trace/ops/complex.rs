@@ -7,7 +7,7 @@ use num_complex::Complex;
 use super::elementwise::{Operand, binary};
 use crate::trace::literal::Literal;
 use crate::trace::op::{BinaryOp, Op, UnaryOp};
-use crate::trace::tensor::{Tensor, bind1, fail_op, function};
+use crate::trace::tensor::{Tensor, bind1, fail_op, op};
 use crate::trace::types::{DType, TensorType};
 
 macro_rules! complex_operands {
@@ -49,17 +49,15 @@ fn complex_filled(like: &TensorType, z: Complex<f64>) -> Tensor {
 /// assert_eq!(sizes.to_vec::<f32>()?, [1.0]);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op]
 pub fn complex(re: Tensor, im: impl Operand) -> Tensor {
-    let _scope = function("complex");
     binary(BinaryOp::Complex, re, im)
 }
 
 impl Tensor {
     /// The real part; real numbers as they are: `jnp.real`.
-    #[track_caller]
+    #[op]
     pub fn real(self) -> Tensor {
-        let _scope = function("real");
         match self.dtype().is_complex() {
             true => bind1(Op::Unary(UnaryOp::Real), &[self], Location::caller()),
             false => self,
@@ -67,9 +65,8 @@ impl Tensor {
     }
 
     /// The imaginary part, of real numbers 0: `jnp.imag`.
-    #[track_caller]
+    #[op]
     pub fn imag(self) -> Tensor {
-        let _scope = function("imag");
         match self.dtype().is_complex() {
             true => bind1(Op::Unary(UnaryOp::Imag), &[self], Location::caller()),
             false => super::zeros_like(self),
@@ -77,9 +74,8 @@ impl Tensor {
     }
 
     /// The complex conjugate; real numbers as they are: `jnp.conj`.
-    #[track_caller]
+    #[op]
     pub fn conj(self) -> Tensor {
-        let _scope = function("conj");
         match self.dtype().is_complex() {
             true => bind1(Op::Unary(UnaryOp::Conj), &[self], Location::caller()),
             false => self,
@@ -96,9 +92,8 @@ impl Tensor {
     }
 
     /// The angle in the complex plane, in radians: `jnp.angle`.
-    #[track_caller]
+    #[op]
     pub fn angle(self) -> Tensor {
-        let _scope = function("angle");
         let x = self.to_inexact();
         x.imag().atan2(x.real())
     }

@@ -5,11 +5,10 @@ use std::panic::Location;
 
 use smallvec::SmallVec;
 
-use crate::error::Loc;
 use crate::trace::check::dilated;
 use crate::trace::op::{Axes, ConvDims, Op, Precision};
 use crate::trace::ops::linalg::{Padding, conv_general};
-use crate::trace::tensor::{Tensor, at_line, bind1, fail_op, function};
+use crate::trace::tensor::{Tensor, bind1, fail_op, op};
 
 /// Layouts of the input, the kernel and the result, a letter an axis, as
 /// [`ConvGeneralDilated::dimension_numbers`] explains.
@@ -72,46 +71,42 @@ impl Default for ConvGeneralDilated {
 /// assert_eq!(f.call((x, w))?.shape().to_vec(), [8, 5, 12, 5]);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op(at_line)]
 pub fn conv_general_dilated(lhs: Tensor, rhs: Tensor, args: &ConvGeneralDilated) -> Tensor {
-    let _scope = function("conv_general_dilated");
-    let at = Location::caller();
-    at_line(at, || {
-        let name = "conv_general_dilated";
-        let specs = layouts(name, lhs, rhs, args.dimension_numbers);
-        let spatial = specs[0].len() - 2;
-        let per_axis = |what: &str, given: &[usize]| per_axis(name, what, given, spatial);
-        let strides = per_axis("window_strides", &args.window_strides);
-        let lhs_dilation = per_axis("lhs_dilation", &args.lhs_dilation);
-        let rhs_dilation = per_axis("rhs_dilation", &args.rhs_dilation);
-        if !matches!(args.padding, Padding::Explicit(_)) && lhs_dilation.iter().any(|&d| d != 1) {
-            let problem = "padding has no name where the input is dilated; give it as numbers, or \
-                           use conv_transpose";
-            fail_op(name, problem);
-        }
-        expect_padding(name, &args.padding, spatial);
-        let (image, window) = (lhs.shape(), rhs.shape());
-        let padding = (0..spatial)
-            .map(|i| {
-                let window = dilated(window[specs[1][2 + i]], rhs_dilation[i]);
-                args.padding.amounts(i, image[specs[0][2 + i]], window, strides[i])
-            })
-            .collect();
-        let [lhs_spec, rhs_spec, out_spec] = specs;
-        let dims = ConvDims {
-            lhs_spec,
-            rhs_spec,
-            out_spec,
-            strides,
-            padding,
-            lhs_dilation,
-            rhs_dilation,
-            feature_groups: args.feature_group_count,
-            batch_groups: args.batch_group_count,
-            precision: args.precision,
-        };
-        conv_general(lhs, rhs, dims)
-    })
+    let name = "conv_general_dilated";
+    let specs = layouts(name, lhs, rhs, args.dimension_numbers);
+    let spatial = specs[0].len() - 2;
+    let per_axis = |what: &str, given: &[usize]| per_axis(name, what, given, spatial);
+    let strides = per_axis("window_strides", &args.window_strides);
+    let lhs_dilation = per_axis("lhs_dilation", &args.lhs_dilation);
+    let rhs_dilation = per_axis("rhs_dilation", &args.rhs_dilation);
+    if !matches!(args.padding, Padding::Explicit(_)) && lhs_dilation.iter().any(|&d| d != 1) {
+        let problem = "padding has no name where the input is dilated; give it as numbers, or \
+                       use conv_transpose";
+        fail_op(name, problem);
+    }
+    expect_padding(name, &args.padding, spatial);
+    let (image, window) = (lhs.shape(), rhs.shape());
+    let padding = (0..spatial)
+        .map(|i| {
+            let window = dilated(window[specs[1][2 + i]], rhs_dilation[i]);
+            args.padding.amounts(i, image[specs[0][2 + i]], window, strides[i])
+        })
+        .collect();
+    let [lhs_spec, rhs_spec, out_spec] = specs;
+    let dims = ConvDims {
+        lhs_spec,
+        rhs_spec,
+        out_spec,
+        strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        feature_groups: args.feature_group_count,
+        batch_groups: args.batch_group_count,
+        precision: args.precision,
+    };
+    conv_general(lhs, rhs, dims)
 }
 
 /// The arguments of [`conv_transpose`] besides its operands, with JAX's names and defaults.
@@ -138,14 +133,8 @@ pub struct ConvTranspose {
 
 /// `lax.conv_transpose`: a convolution whose input is spread by the strides, which makes images
 /// larger.
-#[track_caller]
+#[op(at_line)]
 pub fn conv_transpose(lhs: Tensor, rhs: Tensor, args: &ConvTranspose) -> Tensor {
-    let _scope = function("conv_transpose");
-    let at = Location::caller();
-    at_line(at, || transposed(lhs, rhs, args, at))
-}
-
-fn transposed(lhs: Tensor, rhs: Tensor, args: &ConvTranspose, at: Loc) -> Tensor {
     let name = "conv_transpose";
     let defaults = match lhs.rank() {
         2 => Some(["NC", "IO", "NC"]),
@@ -190,7 +179,7 @@ fn transposed(lhs: Tensor, rhs: Tensor, args: &ConvTranspose, at: Loc) -> Tensor
         .collect();
     let mut rhs = rhs;
     if args.transpose_kernel {
-        rhs = bind1(Op::Reverse { axes: rhs_spec[2..].into() }, &[rhs], at);
+        rhs = bind1(Op::Reverse { axes: rhs_spec[2..].into() }, &[rhs], Location::caller());
         rhs = rhs.swapaxes(rhs_spec[0] as isize, rhs_spec[1] as isize);
     }
     let forward = ConvGeneralDilated {

@@ -8,7 +8,7 @@ use crate::error::Loc;
 use crate::trace::literal::{Complex, I4, Literal, U4};
 use crate::trace::op::{BinaryOp, CompareOp, Op, UnaryOp, unary_ops};
 use crate::trace::ops::shape::{broadcast_pair, broadcast_to};
-use crate::trace::tensor::{Tensor, bind1, fail_op, function};
+use crate::trace::tensor::{Tensor, bind1, fail_op, function, op};
 use crate::trace::types::{DType, TensorType};
 
 /// Operand beside a tensor in arithmetic: another tensor, or a Rust number, which takes the
@@ -166,9 +166,8 @@ macro_rules! operators {
     (literal $trait:ident $method:ident $op:ident $($t:ty)*) => {$(
         impl ops::$trait<Tensor> for $t {
             type Output = Tensor;
-            #[track_caller]
+            #[op]
             fn $method(self, rhs: Tensor) -> Tensor {
-                let _scope = function(BinaryOp::$op.name());
                 let like = rhs.ty();
                 binary(BinaryOp::$op, self.to_tensor(&like), rhs)
             }
@@ -195,17 +194,15 @@ fn true_divide(lhs: Tensor, rhs: impl Operand) -> Tensor {
 
 /// `lax.div`: quotients of floats; quotients of integers truncated towards zero, where `x / 0` is
 /// all ones.
-#[track_caller]
+#[op]
 pub fn div(lhs: Tensor, rhs: impl Operand) -> Tensor {
-    let _scope = function("div");
     binary(BinaryOp::Div, lhs, rhs)
 }
 
 impl<R: Operand> ops::Div<R> for Tensor {
     type Output = Tensor;
-    #[track_caller]
+    #[op]
     fn div(self, rhs: R) -> Tensor {
-        let _scope = function(BinaryOp::Div.name());
         true_divide(self, rhs)
     }
 }
@@ -214,9 +211,8 @@ macro_rules! literal_div {
     ($($t:ty)*) => {$(
         impl ops::Div<Tensor> for $t {
             type Output = Tensor;
-            #[track_caller]
+            #[op]
             fn div(self, rhs: Tensor) -> Tensor {
-                let _scope = function(BinaryOp::Div.name());
                 let like = rhs.ty();
                 true_divide(self.to_tensor(&like), rhs)
             }
@@ -273,9 +269,8 @@ macro_rules! unary_method {
     ([$(#[$doc:meta])*] $op:ident) => {};
     ([$(#[$doc:meta])*] $op:ident $method:ident) => {
         $(#[$doc])*
-        #[track_caller]
+        #[op]
         pub fn $method(self) -> Tensor {
-            let _scope = function(stringify!($method));
             unary(UnaryOp::$op, self, Location::caller())
         }
     };
@@ -295,9 +290,8 @@ macro_rules! binary_methods {
     ($($(#[$doc:meta])* $method:ident $op:ident),* $(,)?) => {
         impl Tensor {$(
             $(#[$doc])*
-            #[track_caller]
+            #[op]
             pub fn $method(self, rhs: impl Operand) -> Tensor {
-                let _scope = function(stringify!($method));
                 binary(BinaryOp::$op, self, rhs)
             }
         )*}
@@ -318,9 +312,8 @@ macro_rules! compare_methods {
     ($($(#[$doc:meta])* $method:ident $op:ident),* $(,)?) => {
         impl Tensor {$(
             $(#[$doc])*
-            #[track_caller]
+            #[op]
             pub fn $method(self, rhs: impl Operand) -> Tensor {
-                let _scope = function(stringify!($method));
                 compare(CompareOp::$op, self, rhs)
             }
         )*}
@@ -344,9 +337,8 @@ compare_methods!(
 impl Tensor {
     /// The same values as another element type. Floats become integers by truncation, saturating,
     /// NaN becoming 0; integers wrap; to bool is "not 0".
-    #[track_caller]
+    #[op]
     pub fn to(self, dtype: DType) -> Tensor {
-        let _scope = function("to");
         if self.dtype() == dtype {
             return self;
         }
@@ -356,38 +348,33 @@ impl Tensor {
     /// `lax.bitcast_convert_type`: the same bits as another element type. Narrower elements are
     /// the parts of a wider one along a new last axis, the lowest bits first: `f32[2]` is
     /// `u8[2,4]`, and `u32[5,2]` is `f64[5]`.
-    #[track_caller]
+    #[op]
     pub fn bitcast(self, dtype: DType) -> Tensor {
-        let _scope = function("bitcast");
         bind1(Op::Bitcast { dtype }, &[self], Location::caller())
     }
 
     /// The same values, without derivative.
-    #[track_caller]
+    #[op]
     pub fn stop_gradient(self) -> Tensor {
-        let _scope = function("stop_gradient");
         bind1(Op::StopGradient, &[self], Location::caller())
     }
 
     /// `x * x`.
-    #[track_caller]
+    #[op]
     pub fn square(self) -> Tensor {
-        let _scope = function("square");
         self * self
     }
 
     /// `1 / x`.
-    #[track_caller]
+    #[op]
     pub fn reciprocal(self) -> Tensor {
-        let _scope = function("reciprocal");
         1.0 / self
     }
 
     /// `self` to the power `rhs`; `0^0` is 1. Powers of integers are those of `jnp.power`: they wrap
     /// around, and have no meaning where `rhs` is negative.
-    #[track_caller]
+    #[op]
     pub fn pow(self, rhs: impl Operand) -> Tensor {
-        let _scope = function("pow");
         let ty = self.ty();
         if !ty.dtype.is_int() {
             return binary(BinaryOp::Pow, self, rhs);
@@ -407,9 +394,8 @@ impl Tensor {
 
     /// `x` to an integer power, by repeated multiplication of `x` or `1 / x`; exact derivative at
     /// 0.
-    #[track_caller]
+    #[op]
     pub fn powi(self, exponent: i32) -> Tensor {
-        let _scope = function("powi");
         if exponent == 0 {
             return super::ones_like(self);
         }
@@ -434,16 +420,14 @@ impl Tensor {
 
     /// Limits to `low..=high`: `minimum(maximum(x, low), high)`, as `jnp.clip`; at a bound the
     /// derivative is one half.
-    #[track_caller]
+    #[op]
     pub fn clip(self, low: impl Operand, high: impl Operand) -> Tensor {
-        let _scope = function("clip");
         self.maximum(low).minimum(high)
     }
 
     /// Limits to `low..=high`, as `lax.clamp`; at a bound the derivative is 0.
-    #[track_caller]
+    #[op]
     pub fn clamp(self, low: impl Operand, high: impl Operand) -> Tensor {
-        let _scope = function("clamp");
         let ty = self.ty();
         let low = broadcast_to(low.to_tensor(&ty), &ty.shape);
         let high = broadcast_to(high.to_tensor(&ty), &ty.shape);
@@ -451,64 +435,56 @@ impl Tensor {
     }
 
     /// `max(x, 0)`, with derivative 0 at 0, as `jax.nn.relu`.
-    #[track_caller]
+    #[op]
     pub fn relu(self) -> Tensor {
-        let _scope = function("relu");
         let zero = super::zeros_like(self);
         // Of the two possible selects (on `x <= 0` and on `x > 0`), this one propagates NaN.
         where_(self.le(zero), zero, self)
     }
 
     /// `x` where positive, else `slope * x`; derivative 1 at 0.
-    #[track_caller]
+    #[op]
     pub fn leaky_relu(self, slope: f64) -> Tensor {
-        let _scope = function("leaky_relu");
         where_(self.ge(0.0), self, self * slope)
     }
 
     /// `x` where positive, else `e^x - 1`.
-    #[track_caller]
+    #[op]
     pub fn elu(self) -> Tensor {
-        let _scope = function("elu");
         let positive = self.gt(0.0);
         // The other branch must not overflow where it is not chosen.
         where_(positive, self, where_(positive, super::zeros_like(self), self).expm1())
     }
 
     /// `x * sigmoid(x)`.
-    #[track_caller]
+    #[op]
     pub fn silu(self) -> Tensor {
-        let _scope = function("silu");
         self * self.sigmoid()
     }
 
     /// The Gaussian error linear unit, in its tanh form, as `jax.nn.gelu` by default.
-    #[track_caller]
+    #[op]
     pub fn gelu(self) -> Tensor {
-        let _scope = function("gelu");
         let inner = (self + self * self * self * 0.044715) * (2.0 / std::f64::consts::PI).sqrt();
         self * 0.5 * (inner.tanh() + 1.0)
     }
 
     /// `log(1 + e^x)`, without overflow.
-    #[track_caller]
+    #[op]
     pub fn softplus(self) -> Tensor {
-        let _scope = function("softplus");
         logaddexp(self, super::zeros_like(self))
     }
 
     /// `-log(1 + e^-x)`, without overflow.
-    #[track_caller]
+    #[op]
     pub fn log_sigmoid(self) -> Tensor {
-        let _scope = function("log_sigmoid");
         -(-self).softplus()
     }
 
     /// `jnp.floor_divide`: rounds towards negative infinity, as Python's `//`, and is consistent
     /// with [`Tensor::modulo`]: `1.0 // 0.1` is 9.
-    #[track_caller]
+    #[op]
     pub fn floor_div(self, rhs: impl Operand) -> Tensor {
-        let _scope = function("floor_div");
         let (lhs, rhs) = pair("floor_div", self, rhs);
         if lhs.dtype().is_float() {
             let remainder = lhs % rhs;
@@ -535,9 +511,8 @@ impl Tensor {
 
     /// `jnp.remainder`: the remainder with the sign of the divisor, as Python's `%`. Integers by 0
     /// give 0.
-    #[track_caller]
+    #[op]
     pub fn modulo(self, rhs: impl Operand) -> Tensor {
-        let _scope = function("modulo");
         let may_be_zero = rhs.integer().is_none_or(|value| value == 0);
         let (lhs, mut rhs) = pair("modulo", self, rhs);
         if lhs.dtype().is_int() && rhs.dtype().is_int() && may_be_zero {
@@ -553,9 +528,8 @@ impl Tensor {
     }
 
     /// True for each element that is neither infinite nor NaN.
-    #[track_caller]
+    #[op]
     pub fn is_finite(self) -> Tensor {
-        let _scope = function("is_finite");
         if self.dtype().is_complex() {
             return self.real().is_finite() & self.imag().is_finite();
         }
@@ -563,9 +537,8 @@ impl Tensor {
     }
 
     /// True for each element that is NaN.
-    #[track_caller]
+    #[op]
     pub fn is_nan(self) -> Tensor {
-        let _scope = function("is_nan");
         self.ne(self)
     }
 }
@@ -577,9 +550,8 @@ impl Tensor {
 ///
 /// Both sides are computed. If the derivative of the side not chosen can be infinite or NaN,
 /// give that side harmless operands as well.
-#[track_caller]
+#[op("where")]
 pub fn where_(predicate: Tensor, on_true: impl Operand, on_false: impl Operand) -> Tensor {
-    let _scope = function("where");
     let (on_true, on_false) = match (as_tensor(on_true), as_tensor(on_false)) {
         (Some(t), Some(f)) => (t, f),
         (Some(t), None) => (t, on_false.to_tensor(&t.ty())),
@@ -622,9 +594,8 @@ fn literal_dtype<R: Operand>(operand: R) -> DType {
 }
 
 /// `log(e^a + e^b)`, without overflow; `-inf` with `-inf` gives `-inf`.
-#[track_caller]
+#[op]
 pub fn logaddexp(a: Tensor, b: Tensor) -> Tensor {
-    let _scope = function("logaddexp");
     log_of_sum(a, b, 1.0)
 }
 

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use crate::trace::op::{Axes, FftKind, FftOp, Op};
-use crate::trace::tensor::{Tensor, bind1, function};
+use crate::trace::tensor::{Tensor, bind1, op};
 
 /// `jax.lax.fft`: a discrete Fourier transform of the last axes, as many as `lengths` has, one to
 /// three. `lengths` are their sizes on the side that has all elements: of the operand, and for
@@ -18,9 +18,8 @@ use crate::trace::tensor::{Tensor, bind1, function};
 /// assert_eq!(sizes.to_vec::<f32>()?, [1.0, 1.0, 1.0]);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op]
 pub fn fft(x: Tensor, kind: FftKind, lengths: &[usize]) -> Tensor {
-    let _scope = function("fft");
     let op = Op::Fft(FftOp { kind, lengths: Axes::from(lengths) });
     bind1(op, &[x], Location::caller())
 }

@@ -7,7 +7,7 @@ use crate::trace::op::{Axes, GatherDims, Op, ScatterDims, ScatterKind};
 use crate::trace::ops::axis_of;
 use crate::trace::ops::elementwise::{Operand, where_};
 use crate::trace::ops::shape::{broadcast_shapes, stack};
-use crate::trace::tensor::{Tensor, bind, bind1, fail_op, function};
+use crate::trace::tensor::{Tensor, bind, bind1, fail_op, op};
 use crate::trace::types::{DType, Shape, TensorType};
 
 /// Treatment of an index outside its axis.
@@ -23,24 +23,21 @@ pub enum IndexMode {
 
 /// `lax.gather`: windows of `x` at the index vectors along the last axis of `indices`. Starts are
 /// clamped.
-#[track_caller]
+#[op]
 pub fn gather(x: Tensor, indices: Tensor, dims: GatherDims) -> Tensor {
-    let _scope = function("gather");
     bind1(Op::Gather(dims), &[x, indices], Location::caller())
 }
 
 /// `lax.scatter`: `updates` written into `x` at the index vectors along the last axis of `indices`.
 /// A window that does not fit is dropped.
-#[track_caller]
+#[op]
 pub fn scatter(x: Tensor, indices: Tensor, updates: Tensor, dims: ScatterDims) -> Tensor {
-    let _scope = function("scatter");
     bind1(Op::Scatter(dims), &[x, indices, updates], Location::caller())
 }
 
 /// Sorts `key` along `axis`, ascending and stable, and gives the `others` in the same order.
-#[track_caller]
+#[op]
 pub fn sort_by(key: Tensor, others: &[Tensor], axis: isize) -> (Tensor, Vec<Tensor>) {
-    let _scope = function("sort_by");
     let axis = axis_of("sort_by", axis, key.rank());
     let operands: Vec<Tensor> = std::iter::once(key).chain(others.iter().copied()).collect();
     let sorted = bind(Op::Sort { axis }, &operands, Location::caller());
@@ -129,9 +126,8 @@ impl Tensor {
     /// `lax.dynamic_slice`: a window of shape `sizes` that starts at `starts`, one integer scalar
     /// (tensor or number) per axis. Negative starts count from the end of their axis; then starts
     /// are clamped so that the window fits.
-    #[track_caller]
+    #[op]
     pub fn dynamic_slice<I: Operand>(self, starts: &[I], sizes: impl Into<Shape>) -> Tensor {
-        let _scope = function("dynamic_slice");
         let sizes = sizes.into();
         let starts = starts_of(&self.shape(), &sizes, starts);
         self.dynamic_slice_clamped(&starts, sizes)
@@ -152,9 +148,8 @@ impl Tensor {
     /// `lax.dynamic_update_slice`: this tensor with the window at `starts` replaced by `update`.
     /// Negative starts count from the end of their axis; then starts are clamped so that the window
     /// fits.
-    #[track_caller]
+    #[op]
     pub fn dynamic_update_slice<I: Operand>(self, update: Tensor, starts: &[I]) -> Tensor {
-        let _scope = function("dynamic_update_slice");
         let starts = starts_of(&self.shape(), &update.shape(), starts);
         self.dynamic_update_slice_clamped(update, &starts)
     }
@@ -169,17 +164,15 @@ impl Tensor {
 
     /// `lax.dynamic_index_in_dim` with `keepdims=False`: the slice at `index`, an integer scalar, along
     /// `axis`, which vanishes. A negative index counts from the end; then it is clamped.
-    #[track_caller]
+    #[op]
     pub fn dynamic_index(self, axis: isize, index: Tensor) -> Tensor {
-        let _scope = function("dynamic_index");
         self.dynamic_slice_axis(axis, index, 1).squeeze(axis)
     }
 
     /// `lax.dynamic_slice_in_dim`: `size` elements from `start`, an integer scalar, along `axis`. A
     /// negative start counts from the end; then it is clamped so that the window fits.
-    #[track_caller]
+    #[op]
     pub fn dynamic_slice_axis(self, axis: isize, start: Tensor, size: usize) -> Tensor {
-        let _scope = function("dynamic_slice_axis");
         let shape = self.shape();
         let axis = axis_of("dynamic_slice", axis, shape.rank());
         let starts = starts_along(axis, start, shape.rank());
@@ -189,9 +182,8 @@ impl Tensor {
     /// `lax.dynamic_update_index_in_dim`: this tensor with the slice at `index`, an integer scalar,
     /// along `axis` replaced by `update`, which has one axis less. A negative index counts from the
     /// end; then it is clamped.
-    #[track_caller]
+    #[op]
     pub fn dynamic_update_index(self, axis: isize, index: Tensor, update: Tensor) -> Tensor {
-        let _scope = function("dynamic_update_index");
         let axis = axis_of("dynamic_update_index", axis, self.rank());
         let starts = starts_along(axis, index, self.rank());
         self.dynamic_update_slice(update.expand_dims(axis as isize), &starts)
@@ -220,16 +212,14 @@ impl Tensor {
 
     /// The slices along `axis` that `indices` (integers, any shape) name; the axes of `indices`
     /// replace that axis. Indices outside: [`IndexMode::Fill`].
-    #[track_caller]
+    #[op]
     pub fn take(self, indices: Tensor, axis: isize) -> Tensor {
-        let _scope = function("take");
         self.take_mode(indices, axis, IndexMode::Fill)
     }
 
     /// [`Tensor::take`] with a mode for indices outside the axis.
-    #[track_caller]
+    #[op]
     pub fn take_mode(self, indices: Tensor, axis: isize, mode: IndexMode) -> Tensor {
-        let _scope = function("take_mode");
         let indices = wide("take", indices);
         let (shape, places) = (self.shape(), indices.shape());
         let axis = axis_of("take", axis, shape.rank());
@@ -262,16 +252,14 @@ impl Tensor {
     /// For each position in `indices`, the element of this tensor at that index along `axis` and
     /// the same position along the others. Shapes agree but along `axis`. Indices outside:
     /// [`IndexMode::Fill`].
-    #[track_caller]
+    #[op]
     pub fn take_along_axis(self, indices: Tensor, axis: isize) -> Tensor {
-        let _scope = function("take_along_axis");
         self.take_along_axis_mode(indices, axis, IndexMode::Fill)
     }
 
     /// [`Tensor::take_along_axis`] with a mode for indices outside the axis.
-    #[track_caller]
+    #[op]
     pub fn take_along_axis_mode(self, indices: Tensor, axis: isize, mode: IndexMode) -> Tensor {
-        let _scope = function("take_along_axis_mode");
         let shape = self.shape();
         let axis = axis_of("take_along_axis", axis, shape.rank());
         let indices = wide("take_along_axis", indices);
@@ -306,9 +294,8 @@ impl Tensor {
 
     /// The elements `self[i0, i1, ..]` named by integer tensors for the leading axes, which
     /// broadcast together: `x.at(&[i]).add(v)`.
-    #[track_caller]
+    #[op]
     pub fn at(self, indices: &[Tensor]) -> IndexUpdate {
-        let _scope = function("at");
         if indices.is_empty() || indices.len() > self.rank() {
             let problem = format!("{} index tensors for {}", indices.len(), self.ty());
             fail_op("at", problem);
@@ -364,9 +351,8 @@ pub struct IndexUpdate {
 impl IndexUpdate {
     /// `x.at[i].get()`: the elements at the indices. An index outside is clamped, and the element
     /// it reads has no derivative.
-    #[track_caller]
+    #[op("at().get")]
     pub fn get(self) -> Tensor {
-        let _scope = function("at().get");
         let shape = self.x.shape();
         let (addressed, at) = (self.vectors.dim(-1), self.places.rank());
         if self.places.numel() == 0 {
@@ -398,43 +384,38 @@ impl IndexUpdate {
 
     /// The tensor with `values` written at the indices (broadcast to them). If several values go to
     /// one index, any of them may win. An index outside the tensor is dropped.
-    #[track_caller]
+    #[op("at().set")]
     pub fn set(self, values: impl Operand) -> Tensor {
-        let _scope = function("at().set");
         self.write(ScatterKind::Set, values)
     }
 
     /// The tensor with `values` added at the indices (broadcast to them); if several values go to
     /// one index, all are added. An index outside the tensor is dropped.
-    #[track_caller]
+    #[op("at().add")]
     #[allow(clippy::should_implement_trait)] // JAX's name, and `+` would mean something else.
     pub fn add(self, values: impl Operand) -> Tensor {
-        let _scope = function("at().add");
         self.write(ScatterKind::Add, values)
     }
 
     /// The tensor with the elements at the indices multiplied by `values` (broadcast to them). If
     /// several values go to one index, it is multiplied by each. An index outside the tensor is
     /// dropped.
-    #[track_caller]
+    #[op("at().multiply")]
     pub fn multiply(self, values: impl Operand) -> Tensor {
-        let _scope = function("at().multiply");
         self.write(ScatterKind::Mul, values)
     }
 
     /// The tensor with the greater of the elements at the indices and `values` (broadcast to them);
     /// NaN wins. An index outside the tensor is dropped.
-    #[track_caller]
+    #[op("at().max")]
     pub fn max(self, values: impl Operand) -> Tensor {
-        let _scope = function("at().max");
         self.write(ScatterKind::Max, values)
     }
 
     /// The tensor with the lesser of the elements at the indices and `values` (broadcast to them);
     /// NaN wins. An index outside the tensor is dropped.
-    #[track_caller]
+    #[op("at().min")]
     pub fn min(self, values: impl Operand) -> Tensor {
-        let _scope = function("at().min");
         self.write(ScatterKind::Min, values)
     }
 

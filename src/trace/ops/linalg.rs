@@ -6,14 +6,13 @@ use smallvec::SmallVec;
 
 use crate::trace::op::{Axes, ConvDims, DotDims, Op, Precision};
 use crate::trace::ops::shape::broadcast_shapes;
-use crate::trace::tensor::{Tensor, bind1, fail_op, function};
+use crate::trace::tensor::{Tensor, bind1, fail_op, op};
 use crate::trace::types::{DType, Shape};
 
 /// `lax.dot_general`: contracts and pairs the axes that `dims` names, in its precision. Result
 /// axes: batch, free axes of `lhs`, free axes of `rhs`. Of bools it is true where a pair of both is.
-#[track_caller]
+#[op]
 pub fn dot_general(lhs: Tensor, rhs: Tensor, dims: DotDims) -> Tensor {
-    let _scope = function("dot_general");
     let precision = dims.precision.in_scope();
     let at = Location::caller();
     let op = Op::Dot(DotDims { precision, ..dims });
@@ -26,9 +25,8 @@ pub fn dot_general(lhs: Tensor, rhs: Tensor, dims: DotDims) -> Tensor {
 
 /// `np.matmul`: contracts the last axis of `lhs` with the last but one of `rhs` (or its only one);
 /// axes before them broadcast.
-#[track_caller]
+#[op]
 pub fn matmul(lhs: Tensor, rhs: Tensor) -> Tensor {
-    let _scope = function("matmul");
     matmul_with(lhs, rhs, Precision::Default)
 }
 
@@ -42,9 +40,8 @@ pub fn matmul(lhs: Tensor, rhs: Tensor) -> Tensor {
 /// assert!(program.to_string().contains("dot[contract=(1)/(0) precision=highest] a a"));
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op]
 pub fn matmul_with(lhs: Tensor, rhs: Tensor, precision: Precision) -> Tensor {
-    let _scope = function("matmul_with");
     let (left, right) = (lhs.shape(), rhs.shape());
     if left.rank() == 0 || right.rank() == 0 {
         fail_op("matmul", format!("takes no scalars, and was given {} and {}", lhs.ty(), rhs.ty()));
@@ -125,18 +122,16 @@ pub struct ConvOptions {
 }
 
 /// `lax.conv_general_dilated`: a convolution of `lhs` by the kernel `rhs`, in any layout.
-#[track_caller]
+#[op]
 pub fn conv_general(lhs: Tensor, rhs: Tensor, dims: ConvDims) -> Tensor {
-    let _scope = function("conv_general");
     let precision = dims.precision.in_scope();
     bind1(Op::Conv(ConvDims { precision, ..dims }), &[lhs, rhs], Location::caller())
 }
 
 /// A convolution of images `x: [batch, height, width, features]` by `kernel: [height, width, input
 /// features, output features]` (NHWC by HWIO), as flax's `Conv` without its bias.
-#[track_caller]
+#[op]
 pub fn conv2d(x: Tensor, kernel: Tensor, options: &ConvOptions) -> Tensor {
-    let _scope = function("conv2d");
     let (image, window) = (x.shape(), kernel.shape());
     if image.rank() != 4 || window.rank() != 4 {
         let problem = format!(
@@ -172,23 +167,20 @@ pub fn conv2d(x: Tensor, kernel: Tensor, options: &ConvOptions) -> Tensor {
 
 impl Tensor {
     /// [`matmul`].
-    #[track_caller]
+    #[op]
     pub fn matmul(self, rhs: Tensor) -> Tensor {
-        let _scope = function("matmul");
         matmul(self, rhs)
     }
 
     /// [`matmul_with`].
-    #[track_caller]
+    #[op]
     pub fn matmul_with(self, rhs: Tensor, precision: Precision) -> Tensor {
-        let _scope = function("matmul_with");
         matmul_with(self, rhs, precision)
     }
 
     /// The outer product of two vectors.
-    #[track_caller]
+    #[op]
     pub fn outer(self, rhs: Tensor) -> Tensor {
-        let _scope = function("outer");
         dot_general(self.ravel(), rhs.ravel(), DotDims::default())
     }
 }

@@ -5,16 +5,15 @@ use std::panic::Location;
 use crate::trace::op::{ArgOp, Axes, Op, ReduceOp};
 use crate::trace::ops::elementwise::where_;
 use crate::trace::ops::{AxisList, axis_of};
-use crate::trace::tensor::{Tensor, bind, bind1, function};
+use crate::trace::tensor::{Tensor, bind, bind1, op};
 use crate::trace::types::DType;
 
 macro_rules! reductions {
     ($($(#[$doc:meta])* $method:ident $by:ident $op:ident),* $(,)?) => {
         impl Tensor {$(
             $(#[$doc])*
-            #[track_caller]
+            #[op]
             pub fn $method(self, axes: impl AxisList) -> Tensor {
-                let _scope = function(stringify!($method));
                 let axes = axes.axes(ReduceOp::$op.name(), self.rank());
                 self.$by(ReduceOp::$op, axes)
             }
@@ -47,9 +46,8 @@ macro_rules! keepdims {
         impl Tensor {$(
             #[doc = concat!("[`Tensor::", stringify!($method), "`] with `keepdims=True`: `axes` ")]
             #[doc = "stay, with size 1."]
-            #[track_caller]
+            #[op]
             pub fn $with_keepdims(self, axes: impl AxisList) -> Tensor {
-                let _scope = function(stringify!($with_keepdims));
                 let shape = self.shape();
                 let axes = axes.axes(stringify!($method), shape.rank());
                 let list: Vec<isize> = axes.iter().map(|&axis| axis as isize).collect();
@@ -90,18 +88,16 @@ fn accumulation(dtype: DType) -> (DType, DType) {
 impl Tensor {
     /// True where no element over `axes`, which vanish, is zero or false: a bool. NaN is not zero;
     /// over no elements the result is true. `jnp.all`.
-    #[track_caller]
+    #[op]
     pub fn all(self, axes: impl AxisList) -> Tensor {
-        let _scope = function("all");
         let axes = axes.axes("all", self.rank());
         self.holds().reduce(ReduceOp::And, axes)
     }
 
     /// True where any element over `axes`, which vanish, is neither zero nor false: a bool. NaN is
     /// not zero; over no elements the result is false. `jnp.any`.
-    #[track_caller]
+    #[op]
     pub fn any(self, axes: impl AxisList) -> Tensor {
-        let _scope = function("any");
         let axes = axes.axes("any", self.rank());
         self.holds().reduce(ReduceOp::Or, axes)
     }
@@ -159,9 +155,8 @@ impl Tensor {
 
     /// `jnp.mean`: the mean over `axes`, which vanish. NaN of an empty range. Narrow floats
     /// accumulate in f32; integers and bools give f32, integers of 64 bits f64.
-    #[track_caller]
+    #[op]
     pub fn mean(self, axes: impl AxisList) -> Tensor {
-        let _scope = function("mean");
         let axes = axes.axes("mean", self.rank());
         let (x, dtype, count) = self.to_average(&axes);
         (x.reduce(ReduceOp::Sum, axes) / count as f64).to(dtype)
@@ -169,17 +164,15 @@ impl Tensor {
 
     /// `jnp.var`: the mean squared distance over `axes`, which vanish, from the mean. Types as
     /// [`Tensor::mean`], and floats for complex numbers.
-    #[track_caller]
+    #[op]
     pub fn var(self, axes: impl AxisList) -> Tensor {
-        let _scope = function("var");
         self.var_ddof(axes, 0)
     }
 
     /// [`Tensor::var`] with `ddof`, the degrees of freedom that the divisor loses: `n - ddof`. NaN
     /// if none are left.
-    #[track_caller]
+    #[op]
     pub fn var_ddof(self, axes: impl AxisList, ddof: usize) -> Tensor {
-        let _scope = function("var_ddof");
         let axes = axes.axes("var", self.rank());
         let shape = self.shape();
         let (x, dtype, count) = self.to_average(&axes);
@@ -195,16 +188,14 @@ impl Tensor {
     }
 
     /// `jnp.std`: the standard deviation over `axes`, which vanish; the root of [`Tensor::var`].
-    #[track_caller]
+    #[op]
     pub fn std(self, axes: impl AxisList) -> Tensor {
-        let _scope = function("std");
         self.var(axes).sqrt()
     }
 
     /// [`Tensor::std`] with `ddof`, as [`Tensor::var_ddof`].
-    #[track_caller]
+    #[op]
     pub fn std_ddof(self, axes: impl AxisList, ddof: usize) -> Tensor {
-        let _scope = function("std_ddof");
         self.var_ddof(axes, ddof).sqrt()
     }
 
@@ -229,18 +220,16 @@ impl Tensor {
     }
 
     /// The index (i32) of the first largest element along `axis`, which vanishes; NaN is largest.
-    #[track_caller]
+    #[op]
     pub fn argmax(self, axis: isize) -> Tensor {
-        let _scope = function("argmax");
         let axis = axis_of("argmax", axis, self.rank());
         self.arg_reduce(ArgOp::Max, axis)
     }
 
     /// The index (i32) of the first smallest element along `axis`, which vanishes; NaN is
     /// smallest.
-    #[track_caller]
+    #[op]
     pub fn argmin(self, axis: isize) -> Tensor {
-        let _scope = function("argmin");
         let axis = axis_of("argmin", axis, self.rank());
         self.arg_reduce(ArgOp::Min, axis)
     }
@@ -252,26 +241,23 @@ impl Tensor {
     }
 
     /// The elements in ascending order along `axis`; NaN comes last.
-    #[track_caller]
+    #[op]
     pub fn sort(self, axis: isize) -> Tensor {
-        let _scope = function("sort");
         let axis = axis_of("sort", axis, self.rank());
         bind1(Op::Sort { axis }, &[self], Location::caller())
     }
 
     /// The indices (i32) that sort along `axis`; equal elements keep their order.
-    #[track_caller]
+    #[op]
     pub fn argsort(self, axis: isize) -> Tensor {
-        let _scope = function("argsort");
         let axis = axis_of("argsort", axis, self.rank());
         let numbers = super::iota(self.shape(), axis as isize, DType::I32);
         bind(Op::Sort { axis }, &[self, numbers], Location::caller())[1]
     }
 
     /// `log(sum(exp(x)))` over `axes`, which vanish; without overflow. All `-inf` gives `-inf`.
-    #[track_caller]
+    #[op]
     pub fn logsumexp(self, axes: impl AxisList) -> Tensor {
-        let _scope = function("logsumexp");
         let axes = axes.axes("logsumexp", self.rank());
         let (x, shape) = (self.to_inexact(), self.shape());
         let largest = x.reduce(ReduceOp::Max, axes.clone()).stop_gradient();
@@ -282,9 +268,8 @@ impl Tensor {
     }
 
     /// `x - logsumexp(x)` along `axis`.
-    #[track_caller]
+    #[op]
     pub fn log_softmax(self, axis: isize) -> Tensor {
-        let _scope = function("log_softmax");
         let axes: Axes = [axis_of("log_softmax", axis, self.rank())].as_slice().into();
         let (x, shape) = (self.to_inexact(), self.shape());
         let largest = x.reduce(ReduceOp::Max, axes.clone()).stop_gradient();
@@ -294,9 +279,8 @@ impl Tensor {
     }
 
     /// `exp(x) / sum(exp(x))` along `axis`.
-    #[track_caller]
+    #[op]
     pub fn softmax(self, axis: isize) -> Tensor {
-        let _scope = function("softmax");
         let axes: Axes = [axis_of("softmax", axis, self.rank())].as_slice().into();
         let (x, shape) = (self.to_inexact(), self.shape());
         let largest = x.reduce(ReduceOp::Max, axes.clone()).stop_gradient();
@@ -306,9 +290,8 @@ impl Tensor {
     }
 
     /// The Euclidean norm over all elements. Its derivative at zero is NaN, as in JAX.
-    #[track_caller]
+    #[op]
     pub fn norm(self) -> Tensor {
-        let _scope = function("norm");
         self.to_inexact().squared_size().sum(..).sqrt()
     }
 }

@@ -5,7 +5,7 @@ use std::panic::Location;
 use crate::trace::literal::Literal;
 use crate::trace::op::{Amounts, Axes, Op};
 use crate::trace::ops::axis_of;
-use crate::trace::tensor::{Tensor, bind1, fail_op, fail_operands, function};
+use crate::trace::tensor::{Tensor, bind1, fail_op, fail_operands, op};
 use crate::trace::types::{Shape, TensorType};
 
 /// The shape that all of `shapes` broadcast to, by NumPy's rules: axes are aligned at the end, and
@@ -84,9 +84,8 @@ pub(crate) fn ensure_parts(op: &str, parts: usize) {
 }
 
 /// Joins tensors along an existing axis.
-#[track_caller]
+#[op]
 pub fn concatenate(tensors: &[Tensor], axis: isize) -> Tensor {
-    let _scope = function("concatenate");
     let Some(first) = tensors.first() else { fail_op("concatenate", "no tensors were given") };
     let axis = axis_of("concatenate", axis, first.rank());
     if tensors.len() == 1 {
@@ -96,9 +95,8 @@ pub fn concatenate(tensors: &[Tensor], axis: isize) -> Tensor {
 }
 
 /// Joins tensors of one type along a new axis.
-#[track_caller]
+#[op]
 pub fn stack(tensors: &[Tensor], axis: isize) -> Tensor {
-    let _scope = function("stack");
     let Some(first) = tensors.first() else { fail_op("stack", "no tensors were given") };
     let position = axis_of("stack", axis, first.rank() + 1);
     let ty = first.ty();
@@ -114,32 +112,28 @@ pub fn stack(tensors: &[Tensor], axis: isize) -> Tensor {
 
 impl Tensor {
     /// The size of `axis`; negative axes count from the end.
-    #[track_caller]
+    #[op]
     pub fn dim(self, axis: isize) -> usize {
-        let _scope = function("dim");
         let shape = self.shape();
         shape[axis_of("dim", axis, shape.rank())]
     }
 
     /// Repeats to `shape`; axes are aligned at the end, and grow where they have size 1.
-    #[track_caller]
+    #[op]
     pub fn broadcast_to(self, shape: impl Into<Shape>) -> Tensor {
-        let _scope = function("broadcast_to");
         broadcast_to(self, &shape.into())
     }
 
     /// `lax.broadcast_in_dim`: axis `i` becomes axis `axes[i]` of a tensor of shape `shape`.
-    #[track_caller]
+    #[op]
     pub fn broadcast_in_dim(self, shape: impl Into<Shape>, axes: &[usize]) -> Tensor {
-        let _scope = function("broadcast_in_dim");
         let op = Op::Broadcast { shape: shape.into(), axes: axes.into() };
         bind1(op, &[self], Location::caller())
     }
 
     /// The same elements in row-major order under another shape.
-    #[track_caller]
+    #[op]
     pub fn reshape(self, shape: impl Into<Shape>) -> Tensor {
-        let _scope = function("reshape");
         let shape = shape.into();
         if shape == self.shape() {
             return self;
@@ -148,16 +142,14 @@ impl Tensor {
     }
 
     /// All elements along one axis, in row-major order.
-    #[track_caller]
+    #[op]
     pub fn ravel(self) -> Tensor {
-        let _scope = function("ravel");
         self.reshape([self.numel()])
     }
 
     /// Merges the axes from `first` on into one.
-    #[track_caller]
+    #[op]
     pub fn flatten_from(self, first: isize) -> Tensor {
-        let _scope = function("flatten_from");
         let shape = self.shape();
         let first = axis_of("flatten_from", first, shape.rank());
         let merged = Shape::from(&shape[first..]).numel();
@@ -166,9 +158,8 @@ impl Tensor {
     }
 
     /// Axis `i` of the result is axis `permutation[i]` of this tensor.
-    #[track_caller]
+    #[op]
     pub fn transpose(self, permutation: &[usize]) -> Tensor {
-        let _scope = function("transpose");
         if permutation.len() == self.rank() && permutation.iter().enumerate().all(|(i, &p)| i == p)
         {
             return self;
@@ -178,17 +169,15 @@ impl Tensor {
     }
 
     /// The axes in opposite order; a matrix is transposed.
-    #[track_caller]
+    #[op]
     pub fn t(self) -> Tensor {
-        let _scope = function("t");
         let permutation: Axes = (0..self.rank()).rev().collect();
         self.transpose(&permutation)
     }
 
     /// Exchanges two axes.
-    #[track_caller]
+    #[op]
     pub fn swapaxes(self, a: isize, b: isize) -> Tensor {
-        let _scope = function("swapaxes");
         let rank = self.rank();
         let (a, b) = (axis_of("swapaxes", a, rank), axis_of("swapaxes", b, rank));
         let mut permutation: Axes = (0..rank).collect();
@@ -197,9 +186,8 @@ impl Tensor {
     }
 
     /// Moves an axis to another position; the others keep their order.
-    #[track_caller]
+    #[op]
     pub fn moveaxis(self, from: isize, to: isize) -> Tensor {
-        let _scope = function("moveaxis");
         let rank = self.rank();
         let (from, to) = (axis_of("moveaxis", from, rank), axis_of("moveaxis", to, rank));
         let mut permutation: Axes = (0..rank).filter(|&axis| axis != from).collect();
@@ -208,18 +196,16 @@ impl Tensor {
     }
 
     /// A new axis of size 1 at position `axis` of the result.
-    #[track_caller]
+    #[op]
     pub fn expand_dims(self, axis: isize) -> Tensor {
-        let _scope = function("expand_dims");
         let shape = self.shape();
         let axis = axis_of("expand_dims", axis, shape.rank() + 1);
         self.reshape(shape.with_axis(axis, 1))
     }
 
     /// Drops `axis`, which must have size 1.
-    #[track_caller]
+    #[op]
     pub fn squeeze(self, axis: isize) -> Tensor {
-        let _scope = function("squeeze");
         let shape = self.shape();
         let axis = axis_of("squeeze", axis, shape.rank());
         if shape[axis] != 1 {
@@ -233,17 +219,15 @@ impl Tensor {
     }
 
     /// The elements in opposite order along `axis`.
-    #[track_caller]
+    #[op]
     pub fn flip(self, axis: isize) -> Tensor {
-        let _scope = function("flip");
         let axis = axis_of("flip", axis, self.rank());
         bind1(Op::Reverse { axes: [axis].as_slice().into() }, &[self], Location::caller())
     }
 
     /// Elements shifted along `axis` by `shift`, those that leave coming in at the other end.
-    #[track_caller]
+    #[op]
     pub fn roll(self, shift: isize, axis: isize) -> Tensor {
-        let _scope = function("roll");
         let size = self.dim(axis);
         if size == 0 {
             return self;
@@ -256,17 +240,15 @@ impl Tensor {
     }
 
     /// The elements from `start` to before `limit` by `stride`, per axis.
-    #[track_caller]
+    #[op]
     pub fn strided_slice(self, start: &[usize], limit: &[usize], stride: &[usize]) -> Tensor {
-        let _scope = function("strided_slice");
         let op = Op::Slice { start: start.into(), limit: limit.into(), stride: stride.into() };
         bind1(op, &[self], Location::caller())
     }
 
     /// The elements from `start` to before `limit` along `axis`.
-    #[track_caller]
+    #[op]
     pub fn slice_axis(self, axis: isize, start: usize, limit: usize) -> Tensor {
-        let _scope = function("slice_axis");
         let shape = self.shape();
         let axis = axis_of("slice", axis, shape.rank());
         if start == 0 && limit == shape[axis] {
@@ -280,9 +262,8 @@ impl Tensor {
     }
 
     /// The slice at `index` along `axis`, without that axis; negative indices count from the end.
-    #[track_caller]
+    #[op]
     pub fn index_axis(self, axis: isize, index: isize) -> Tensor {
-        let _scope = function("index_axis");
         let size = self.dim(axis);
         let at = if index < 0 { index + size as isize } else { index };
         if at < 0 || at >= size as isize {
@@ -295,9 +276,8 @@ impl Tensor {
     }
 
     /// Cuts into `parts` equal parts along `axis`.
-    #[track_caller]
+    #[op]
     pub fn split(self, parts: usize, axis: isize) -> Vec<Tensor> {
-        let _scope = function("split");
         let size = self.dim(axis);
         if parts == 0 || !size.is_multiple_of(parts) {
             let ty = self.ty();
@@ -316,26 +296,23 @@ impl Tensor {
     }
 
     /// Pads with `value`: `low` elements before and `high` after, per axis; negative amounts cut.
-    #[track_caller]
+    #[op]
     pub fn pad(self, low: &[i64], high: &[i64], value: f64) -> Tensor {
-        let _scope = function("pad");
         let interior = Axes::from_elem(0, self.rank());
         self.pad_interior(low, high, &interior, value)
     }
 
     /// [`Tensor::pad`], with `interior` elements between neighbors as well, per axis.
-    #[track_caller]
+    #[op]
     pub fn pad_interior(self, low: &[i64], high: &[i64], interior: &[usize], value: f64) -> Tensor {
-        let _scope = function("pad_interior");
         let scalar = Literal::filled(TensorType::scalar(self.dtype()), value);
         let value = bind1(Op::Constant(scalar), &[], Location::caller());
         self.pad_with(low, high, interior, value)
     }
 
     /// [`Tensor::pad_interior`] with a scalar tensor as the padding.
-    #[track_caller]
+    #[op]
     pub fn pad_with(self, low: &[i64], high: &[i64], interior: &[usize], value: Tensor) -> Tensor {
-        let _scope = function("pad_with");
         let op = Op::Pad {
             low: Amounts::from_slice(low),
             high: Amounts::from_slice(high),
@@ -345,9 +322,8 @@ impl Tensor {
     }
 
     /// Repeats the whole tensor `count` times along `axis`.
-    #[track_caller]
+    #[op]
     pub fn tile(self, count: usize, axis: isize) -> Tensor {
-        let _scope = function("tile");
         let shape = self.shape();
         let axis = axis_of("tile", axis, shape.rank());
         let expanded = shape.with_axis(axis, count);
@@ -358,9 +334,8 @@ impl Tensor {
     }
 
     /// Repeats each element `count` times along `axis`.
-    #[track_caller]
+    #[op]
     pub fn repeat(self, count: usize, axis: isize) -> Tensor {
-        let _scope = function("repeat");
         let shape = self.shape();
         let axis = axis_of("repeat", axis, shape.rank());
         let expanded = shape.with_axis(axis + 1, count);

@@ -5,7 +5,7 @@ use std::panic::Location;
 use super::elementwise::Operand;
 use super::shape::broadcast_pair;
 use crate::trace::op::{BinaryOp, Op};
-use crate::trace::tensor::{Tensor, bind1, function};
+use crate::trace::tensor::{Tensor, bind1, op};
 
 /// `jax.scipy.special.polygamma`: the derivative of order `n` of [`Tensor::digamma`] at `x`; `n` is
 /// a whole number from 0, or a tensor of such numbers of the type of `x`. It has all derivatives
@@ -19,9 +19,8 @@ use crate::trace::tensor::{Tensor, bind1, function};
 /// assert!((y - std::f32::consts::PI.powi(2) / 6.0).abs() < 1e-6);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op]
 pub fn polygamma(n: impl Operand, x: Tensor) -> Tensor {
-    let _scope = function("polygamma");
     let (n, x) = broadcast_pair("polygamma", n.to_tensor(&x.ty()), x);
     bind1(Op::Binary(BinaryOp::Polygamma), &[n, x], Location::caller())
 }

@@ -6,20 +6,17 @@ use std::panic::Location;
 use super::{iota, zeros_like};
 use crate::trace::op::{Op, TriangularSolveOp};
 use crate::trace::ops::elementwise::where_;
-use crate::trace::tensor::{Tensor, at_line, bind1, fail_op, function};
+use crate::trace::tensor::{Tensor, at_line, bind1, fail_op, op};
 use crate::trace::types::DType;
 
 /// `lax.linalg.cholesky`, `jnp.linalg.cholesky`: the lower triangular L with `L L^H = x`, of
 /// Hermitian positive definite matrices `x: [.., n, n]` of f32, f64, c64 or c128. A matrix that is not
 /// Hermitian is symmetrized, `(x + x^H) / 2`, as JAX does. If a matrix is not positive definite its
 /// triangle is NaN.
-#[track_caller]
+#[op(at_line)]
 pub fn cholesky(x: Tensor) -> Tensor {
-    let _scope = function("cholesky");
-    at_line(Location::caller(), || {
-        expect_square("cholesky", x);
-        bind1(Op::Cholesky, &[hermitian_part(x)], Location::caller())
-    })
+    expect_square("cholesky", x);
+    bind1(Op::Cholesky, &[hermitian_part(x)], Location::caller())
 }
 
 /// `lax.linalg.triangular_solve`: the `X` of `op(A) X = B` or of `X op(A) = B` for triangular
@@ -36,9 +33,8 @@ pub fn cholesky(x: Tensor) -> Tensor {
 /// assert_eq!(f.call((a, b))?.to_vec::<f32>()?, [1.0, 2.0]);
 /// # Ok::<(), podracer::Error>(())
 /// ```
-#[track_caller]
+#[op]
 pub fn triangular_solve(a: Tensor, b: Tensor, op: TriangularSolveOp) -> Tensor {
-    let _scope = function("triangular_solve");
     let at = Location::caller();
     if b.rank() + 1 == a.rank() {
         let axis = if op.left_side { -1 } else { -2 };
@@ -75,9 +71,8 @@ pub(crate) fn expect_square(name: &str, a: Tensor) {
 
 impl Tensor {
     /// The lower triangle of the last two axes: elements above diagonal `k` become 0.
-    #[track_caller]
+    #[op]
     pub fn tril(self, k: i32) -> Tensor {
-        let _scope = function("tril");
         let shape = self.shape();
         let rank = shape.rank();
         if rank < 2 {
@@ -90,9 +85,8 @@ impl Tensor {
     }
 
     /// `jnp.triu`: the upper triangle of the last two axes: elements below diagonal `k` become 0.
-    #[track_caller]
+    #[op]
     pub fn triu(self, k: i32) -> Tensor {
-        let _scope = function("triu");
         if self.rank() < 2 {
             fail_op("triu", format!("takes a matrix, and was given {}", self.ty()));
         }
