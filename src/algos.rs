@@ -38,11 +38,7 @@ pub mod dpo_anakin;
 pub mod dqn;
 pub mod dqn_anakin;
 pub mod dqn_atari;
-#[cfg(test)]
-mod flag_tests;
 pub mod iqn;
-#[cfg(test)]
-mod memory_tests;
 pub mod ppg;
 pub mod ppo;
 pub mod ppo_anakin;

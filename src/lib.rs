@@ -206,6 +206,8 @@ pub mod random;
 pub mod rl;
 pub mod runtime;
 pub mod spaces;
+#[cfg(all(test, feature = "rl"))]
+mod tests;
 pub mod timeline;
 pub mod trace;
 pub mod tree;

@@ -1,5 +1,5 @@
 //! Runs of the `podracer` command with numeric flags at their limits: each ends with an error or trains,
-//! within 4 GB. Most cases are checked without a run in `src/algos/flag_tests.rs`; this is the named
+//! within 4 GB. Most cases are checked without a run in `src/tests/flags.rs`; this is the named
 //! command `cargo test --release --test it limits -- --ignored --nocapture`, whose number of cases is
 //! `PODRACER_LIMIT_CASES`.
 

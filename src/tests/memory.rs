@@ -1,6 +1,6 @@
 //! Tests of the estimated memory of agents that are trained in one program.
 
-use super::{dqn_anakin, ppo_anakin, ppo_anakin_gru};
+use crate::algos::{dqn_anakin, ppo_anakin, ppo_anakin_gru};
 use crate::rl::algorithm::Algorithm;
 use crate::rl::anakin::AnakinEnv;
 use crate::rl::anakin::memory::{ProgramSizes, estimate};

@@ -8,7 +8,7 @@ use std::panic::catch_unwind;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
-use super::registry::{ALGORITHMS, Entry};
+use crate::algos::registry::{ALGORITHMS, Entry};
 use crate::rl::settings::ranges::{Range, is_numeric, range_of};
 
 /// Unusual numbers, and text that is not a number.
