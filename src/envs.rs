@@ -135,7 +135,9 @@ pub use pool::stats::Episode;
 pub use pool::{EnvPool, PoolOptions};
 #[cfg(feature = "rl")]
 pub(crate) use pool::{MAX_ENVS, MAX_THREADS};
-pub use registry::{is_registered, list_envs, make, num_agents, num_players, register, spec};
+pub use registry::{
+    is_registered, list_envs, make, native_parts, num_agents, num_players, register, spec,
+};
 pub use xla::{EnvStep, Handle, XlaPool};
 
 pub use crate::spaces::{ActionKind, Bound, ObsKind, Space};

@@ -1,5 +1,6 @@
 //! Registry of the algorithms by name.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -127,7 +128,7 @@ const ABSENT: [(&str, &str); 2] = [
 /// `cleanrl/dqn_jax.py`.
 ///
 /// # Errors
-/// Returns [`Error::Argument`], which lists the names, if there is none.
+/// Returns [`Error::Argument`], with similar names, if there is none.
 pub fn find(name: &str) -> Result<&'static Entry> {
     let script = script(name);
     let own = SCRIPTS.iter().find(|(theirs, _)| *theirs == script).map_or(script, |(_, own)| own);
@@ -140,7 +141,7 @@ pub fn find(name: &str) -> Result<&'static Entry> {
             [] => ";".into(),
             similar => format!("; did you mean {}?", similar.join(" or ")),
         };
-        Error::Argument(format!("no algorithm {name}{hint} there are {}", names.join(", ")))
+        Error::Argument(format!("no algorithm {name}{hint} `podracer train` lists them"))
     })
 }
 
@@ -164,6 +165,43 @@ pub fn script(name: &str) -> &str {
     match name.strip_suffix(".py") {
         Some(path) => path.rsplit('/').next().unwrap_or(path),
         None => name,
+    }
+}
+
+impl Entry {
+    /// Returns the names of the flags, and other names of the same flags.
+    fn flags(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        for flag in (self.command)().get_arguments() {
+            names.extend(flag.get_long().map(String::from));
+            names.extend(flag.get_all_aliases().into_iter().flatten().map(String::from));
+        }
+        names
+    }
+
+    /// Checks flags against those of other algorithms, for which the parser suggests similar flags of
+    /// this one.
+    ///
+    /// # Errors
+    /// Returns [`Error::Argument`] for a flag that only other algorithms have, with their names.
+    pub fn ensure_own_flags(&self, words: &[OsString]) -> Result<()> {
+        let own = self.flags();
+        let words = words.iter().filter_map(|word| word.to_str()?.strip_prefix("--"));
+        for word in words.take_while(|word| !word.is_empty()) {
+            let name = word.split('=').next().unwrap_or_default().replace('_', "-");
+            if own.contains(&name) {
+                continue;
+            }
+            let others = ALGORITHMS.iter().filter(|entry| entry.flags().contains(&name));
+            let others: Vec<&str> = others.map(|entry| entry.name).collect();
+            if !others.is_empty() {
+                let (own, others) = (self.name, others.join(", "));
+                let text =
+                    format!("--{name}: {own} does not have this flag, but these do: {others}");
+                return Err(Error::Argument(text));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -193,7 +231,14 @@ pub(super) fn with_alternatives<A: Algorithm>(args: &A, error: Error) -> Error {
 /// Returns [`Error::Argument`] for the model of an algorithm that is not in [`ALGORITHMS`], and the
 /// errors of the algorithm.
 pub fn play(path: &Path, metadata: &SavedMetadata, evaluation: &mut Evaluation) -> Result<()> {
-    (saved_by(path, metadata, "evaluates it: `PROGRAM eval")?.play)(path, metadata, evaluation)
+    let entry = saved_by(path, metadata, "evaluates it: `PROGRAM eval")?;
+    (entry.play)(path, metadata, evaluation).map_err(|error| match error {
+        Error::Env(text) if text.contains("unknown environment") => Error::Env(format!(
+            "{text}; one that a program registers is known to that program alone: `PROGRAM eval --run {}`",
+            path.display()
+        )),
+        error => error,
+    })
 }
 
 /// Returns the policy of the model at `path`.

@@ -39,6 +39,9 @@ use crate::envs::env::entry::{Entry, nearest};
 use crate::error::{Error, Result};
 use games::GAMES;
 
+/// Native parts that the games need.
+pub(super) const PARTS: &[&str] = &[cartridge::EMULATOR, cartridge::CARTRIDGES];
+
 /// Ids of this family.
 pub(super) const ENVS: &[Entry] = &{
     let mut entries: [Entry; GAMES.len()] = [("", as_in_envpool); GAMES.len()];

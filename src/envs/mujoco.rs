@@ -67,6 +67,9 @@ impl Default for MujocoOptions {
     }
 }
 
+/// Native parts that the robots need.
+pub(super) const PARTS: &[&str] = &[library::SIMULATOR, library::MODELS];
+
 /// Ids of this family.
 pub(super) const ENVS: &[Entry] = &[
     ("Ant-v4", by_default),

@@ -18,15 +18,16 @@ use crate::envs::env::entry::{Entry, nearest};
 use crate::envs::env::spec::EnvSpec;
 use crate::error::{Error, Result};
 
-/// Entries of all families of environments. Each family lists its own.
-const FAMILIES: &[&[Entry]] = &[
-    atari::ENVS,
-    classic::ENVS,
-    memory_tasks::ENVS,
-    minatar::ENVS,
-    mujoco::ENVS,
-    podracer::ENVS,
-    toy_text::ENVS,
+/// Entries of all families of environments, each with the native parts that it needs. Each family lists
+/// its own.
+const FAMILIES: &[(&[Entry], &[&str])] = &[
+    (atari::ENVS, atari::PARTS),
+    (classic::ENVS, &[]),
+    (memory_tasks::ENVS, &[]),
+    (minatar::ENVS, &[]),
+    (mujoco::ENVS, mujoco::PARTS),
+    (podracer::ENVS, &[]),
+    (toy_text::ENVS, &[]),
 ];
 
 /// Factory of a user's environment.
@@ -77,7 +78,17 @@ fn known(id: &str) -> bool {
 }
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    FAMILIES.iter().copied().flatten()
+    FAMILIES.iter().flat_map(|(entries, _)| *entries)
+}
+
+/// Returns the native parts that an environment of this crate needs, by their names for
+/// `podracer fetch`. Other environments need none.
+pub fn native_parts(id: &str) -> &'static [&'static str] {
+    if pettingzoo::num_agents(id).is_some() {
+        return atari::PARTS;
+    }
+    let family = FAMILIES.iter().find(|(entries, _)| entries.iter().any(|(name, _)| *name == id));
+    family.map_or(&[], |(_, parts)| parts)
 }
 
 /// Source of an environment, by its id.

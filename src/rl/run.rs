@@ -216,6 +216,7 @@ impl Run {
             run_dir: self.dir.to_string_lossy().into_owned(),
             model_path: None,
             eval_episodic_return: None,
+            eval_spread: None,
             interrupted: false,
             details: String::new(),
             rank: 0,

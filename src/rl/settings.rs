@@ -3,7 +3,7 @@
 
 pub(in crate::rl) mod env_options;
 pub mod flags;
-mod help;
+pub mod help;
 pub mod options;
 pub mod ranges;
 pub(in crate::rl) mod shared_flags;

@@ -41,6 +41,9 @@ pub struct Summary {
     /// Mean return of the evaluation episodes of the saved model.
     #[serde(default)]
     pub eval_episodic_return: Option<f64>,
+    /// Standard deviation of the returns of these episodes, and their number.
+    #[serde(skip)]
+    pub eval_spread: Option<(f64, usize)>,
     /// True if a signal ended the run before its last iteration.
     #[serde(default)]
     pub interrupted: bool,
@@ -56,11 +59,16 @@ impl Summary {
     /// Returns a short description of the result for people.
     pub fn in_words(&self) -> String {
         let returns = match self.avg_episodic_return {
-            Some(mean) => format!("mean return of the last {RETURN_WINDOW}: {mean:.1}"),
+            Some(mean) => format!("mean return of the last {RETURN_WINDOW}: {}", rounded(mean)),
             None => "none of them ended".to_string(),
         };
         let model = match (&self.model_path, self.eval_episodic_return) {
-            (Some(path), Some(mean)) => format!("\nmodel: {path}, mean return {mean:.1}"),
+            (Some(path), Some(mean)) => {
+                let spread = self.eval_spread.map_or(String::new(), |(std, episodes)| {
+                    format!(" +- {} of {episodes} episodes", rounded(std))
+                });
+                format!("\nmodel: {path}, mean return {}{spread}", rounded(mean))
+            }
             (Some(path), None) => format!("\nmodel: {path}"),
             (None, _) => String::new(),
         };
@@ -83,9 +91,28 @@ impl Summary {
     }
 }
 
+/// Returns a number with one decimal, and with three significant digits if it is below 1.
+fn rounded(x: f64) -> String {
+    let zeros = if x == 0.0 { 0.0 } else { -x.abs().log10().floor() };
+    let decimals = if (1.0..=12.0).contains(&zeros) { zeros as usize + 2 } else { 1 };
+    format!("{x:.decimals$}")
+}
+
 impl fmt::Display for Summary {
     /// One line of JSON.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_returns_keep_their_digits() {
+        let numbers = [475.25, -1.04, 0.0, 0.5, -0.0312, 1e-30, f64::NAN];
+        let texts = ["475.2", "-1.0", "0.0", "0.500", "-0.0312", "0.0", "NaN"];
+        assert_eq!(numbers.map(rounded), texts);
     }
 }

@@ -244,7 +244,7 @@ const BAD_ROWS: [(&str, &[&str]); 10] = [
     ),
     (
         "{\"algorithm\": \"pgo\", \"env_id\": \"CartPole-v1\", \"seeds\": [1]}",
-        &["queue.jsonl:2: no algorithm pgo; did you mean ppo? there are a2c,"],
+        &["queue.jsonl:2: no algorithm pgo; did you mean ppo? `podracer train` lists"],
     ),
     (
         "{\"algorithm\": \"ppo\", \"env_id\": \"CartPole-v9\", \"seeds\": [1]}",

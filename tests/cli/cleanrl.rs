@@ -156,10 +156,16 @@ fn scripts_that_are_not_here_say_what_is() {
             "ppo_continuous_action_isaacgym",
             "no algorithm ppo_continuous_action_isaacgym: Isaac Gym",
         ),
-        ("no/such.py", "no algorithm no/such.py; there are a2c, "),
-        ("sac", "no algorithm sac; did you mean sac_atari or sac_continuous_action? there are"),
-        ("ppo_lstm", "did you mean ppo_atari_lstm or ppo_continuous_action_lstm? there are"),
-        ("dqm", "no algorithm dqm; did you mean dqn? there are"),
+        ("no/such.py", "no algorithm no/such.py; `podracer train` lists"),
+        (
+            "sac",
+            "no algorithm sac; did you mean sac_atari or sac_continuous_action? `podracer train` lists",
+        ),
+        (
+            "ppo_lstm",
+            "did you mean ppo_atari_lstm or ppo_continuous_action_lstm? `podracer train` lists",
+        ),
+        ("dqm", "no algorithm dqm; did you mean dqn? `podracer train` lists"),
     ] {
         let (status, _, err) = run(podracer(&["train", script]));
         assert!(status == 1 && err.contains(expected), "{err}");

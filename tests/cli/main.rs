@@ -2,6 +2,7 @@
 
 mod benchmark;
 mod cleanrl;
+mod envs;
 mod export;
 mod load;
 mod output;

@@ -109,6 +109,16 @@ fn unknown_names_point_to_commands() {
     assert!(status == 1 && err.contains("`podracer envs`"), "{err}");
 }
 
+#[test]
+fn a_flag_of_other_algorithms_names_them() {
+    let (status, _, err) = run(podracer(&["train", "ppo", "--seed_axis=map"]));
+    let expected = "--seed-axis: ppo does not have this flag, but these do: dpo_anakin, ";
+    assert!(status == 1 && err.contains(expected), "{err}");
+    // One of no algorithm is explained by similar ones.
+    let (status, _, err) = run(podracer(&["train", "ppo", "--learning-rat=1"]));
+    assert!(status == 2 && err.contains("'--learning-rate'"), "{err}");
+}
+
 /// Commands that print, but for `train`.
 const PRINTING: [&[&str]; 5] =
     [&["train"], &["train", "--help"], &["train", "ppo", "--help"], &["envs"], &["--help"]];

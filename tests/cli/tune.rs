@@ -93,6 +93,9 @@ fn searches_that_no_run_can_have_are_refused() {
     }
     let (status, _, err) =
         run(podracer(&["tune", "pgo", "--env-id", "x", "--search", "gamma=0,1"]));
-    assert!(status == 1 && err.contains("no algorithm pgo; did you mean ppo? there are"), "{err}");
+    assert!(
+        status == 1 && err.contains("no algorithm pgo; did you mean ppo? `podracer train` lists"),
+        "{err}"
+    );
     assert!(!out.exists(), "nothing was started");
 }

@@ -3,6 +3,7 @@
 
 mod benchmark;
 mod compare;
+mod envs;
 mod eval;
 mod export;
 mod picture;
@@ -21,12 +22,12 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use podracer::algos::registry::{self, ALGORITHMS};
 use podracer::distributed::process_prefix;
-use podracer::envs;
 use podracer::error::{Error, Result};
 use podracer::native::{Lock, Origin, Part, Settings};
 use podracer::output::{self, print};
 use podracer::rl::commands::export::ExportOptions;
 use podracer::rl::settings::flags;
+use podracer::rl::settings::help::wrapped;
 use podracer::rl::settings::ranges::ranged;
 use podracer::rl::{RunOptions, interrupt};
 
@@ -77,8 +78,8 @@ enum Command {
     },
     /// Show which parts are installed, where, in which version, and how to fix what is missing
     Doctor,
-    /// List the environments
-    Envs,
+    /// List the environments, or show one
+    Envs(envs::Settings),
 }
 
 fn main() -> ExitCode {
@@ -98,7 +99,7 @@ fn main() -> ExitCode {
         Command::Fetch { parts } => fetch(&parts),
         Command::Mpiexec { arguments } => mpiexec(&arguments),
         Command::Doctor => doctor(),
-        Command::Envs => list_envs(),
+        Command::Envs(settings) => envs::envs(&settings).and_then(printed),
     };
     outcome.unwrap_or_else(|error| {
         output::stderr_line(format_args!("error: {}{error}", process_prefix()));
@@ -120,6 +121,7 @@ fn train(algo: Option<&str>, flags: Vec<OsString>) -> Result<ExitCode> {
         Some(algo) => algo,
     };
     let entry = registry::find(algo)?;
+    entry.ensure_own_flags(&flags)?;
     let mut words: Vec<OsString> = vec![format!("podracer train {}", entry.name).into()];
     // A script of CleanRL is the name of its experiment. A resumed run has its own.
     let script = registry::script(algo);
@@ -242,32 +244,9 @@ fn mpiexec(arguments: &[OsString]) -> Result<ExitCode> {
 
 fn doctor() -> Result<ExitCode> {
     let report = podracer::doctor::doctor();
-    print(&report.to_string())?;
+    // Below the name of the part.
+    print(&wrapped(&report.to_string(), 9))?;
     Ok(if report.is_ready() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn list_envs() -> Result<ExitCode> {
-    let mut rows = vec![["id", "observation", "action", "limit", "solved at"].map(String::from)];
-    for id in envs::list_envs() {
-        let spec = match envs::spec(id) {
-            Ok(spec) => spec,
-            // The environment needs a native part that is not installed: it is listed anyway.
-            Err(Error::Native { problem, .. }) => {
-                rows.push([id.into(), problem, "-".into(), "-".into(), "-".into()]);
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        rows.push([
-            spec.id,
-            spec.observation.to_string(),
-            spec.action.to_string(),
-            spec.max_episode_steps.map_or("-".into(), |steps| steps.to_string()),
-            spec.reward_threshold.map_or("-".into(), |threshold| threshold.to_string()),
-        ]);
-    }
-    print(&table(&rows))?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Formats rows in aligned columns.

@@ -13,9 +13,9 @@ use crate::files::{self, hex};
 use crate::native::{Lock, Member, Settings};
 
 /// Native part that contains the emulator.
-const EMULATOR: &str = "ale";
+pub(super) const EMULATOR: &str = "ale";
 /// Native part that contains the cartridges.
-const CARTRIDGES: &str = "atari-roms";
+pub(super) const CARTRIDGES: &str = "atari-roms";
 
 /// Returns the path of the emulator's library, found by this process's environment variables and
 /// fetched if it is missing. Its checksum is the pinned one.

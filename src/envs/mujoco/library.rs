@@ -17,6 +17,10 @@ use crate::native::{Lock, Settings};
 
 /// MuJoCo version whose struct layouts [`model`] and [`data`] describe.
 const VERSION: &str = "3.3.7";
+/// Native part that contains the simulator.
+pub(super) const SIMULATOR: &str = "mujoco";
+/// Native part that contains the models of the robots.
+pub(super) const MODELS: &str = "gymnasium-mujoco";
 
 /// `mjSTATE_INTEGRATION`: everything that the next step depends on.
 const STATE_INTEGRATION: c_uint = (1 << 13) - 1;
@@ -174,10 +178,10 @@ impl Library {
 
 /// Returns the library's file, whose checksum is the pinned one, and the folder of the models.
 fn locate(settings: &Settings) -> Result<(PathBuf, PathBuf)> {
-    let part = Lock::get().part("mujoco")?;
+    let part = Lock::get().part(SIMULATOR)?;
     let member = part.wheel()?.member("library").expect("the lock file has it");
     let path = settings.locate(part)?.root.join(&member.path);
-    let part = Lock::get().part("gymnasium-mujoco")?;
+    let part = Lock::get().part(MODELS)?;
     let member = part.wheel()?.member("model").expect("the lock file has it");
     let model = settings.locate(part)?.root.join(&member.path);
     let folder = model.parent().expect("a file is in a folder");
@@ -677,7 +681,7 @@ mod tests {
         assert!(error.contains("pip install mujoco==3.3.7"), "{error}");
 
         // A file of the right size with other bytes.
-        let part = Lock::get().part("mujoco").unwrap();
+        let part = Lock::get().part(SIMULATOR).unwrap();
         let wheel = part.wheel().unwrap();
         let member = wheel.member("library").unwrap();
         let path = settings.install_dir(part, wheel).join(&member.path);

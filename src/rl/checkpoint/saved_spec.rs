@@ -21,7 +21,7 @@ pub struct SavedSpec {
 impl SavedSpec {
     /// Returns the form of a specification in JSON; `None` for a space of elements that numpy does not
     /// have.
-    pub(in crate::rl) fn new(spec: &EnvSpec) -> Option<SavedSpec> {
+    pub fn new(spec: &EnvSpec) -> Option<SavedSpec> {
         Some(SavedSpec {
             observation: Described::new(&spec.observation).ok()?,
             action: Described::new(&spec.action).ok()?,

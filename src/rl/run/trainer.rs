@@ -583,7 +583,9 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
                 }
                 summary.model_path = Some(path.to_string_lossy().into_owned());
                 let evaluation = self.evaluate(&path)?;
-                summary.eval_episodic_return = evaluation.mean_and_std().map(|(mean, _)| mean);
+                let (mean, std) = evaluation.mean_and_std().unzip();
+                summary.eval_episodic_return = mean;
+                summary.eval_spread = std.map(|std| (std, evaluation.returns.len()));
                 self.run.events.flush()?;
                 if options.upload_model && !summary.interrupted {
                     self.upload(&path, &evaluation.returns)?;

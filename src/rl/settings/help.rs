@@ -65,7 +65,7 @@ fn flags_in(command: &Command, width: usize) -> String {
 }
 
 /// Returns a flag and its description beside it in lines of at most `width` characters, or below it
-/// where the terminal is narrow. A longer word has a line of its own.
+/// where the terminal is narrow.
 fn line(flag: &str, description: &str, column: usize, width: usize) -> String {
     let mut text = format!("  {flag:column$}");
     let mut indent = column + 4;
@@ -75,8 +75,15 @@ fn line(flag: &str, description: &str, column: usize, width: usize) -> String {
     } else {
         text.push_str("  ");
     }
+    append(&mut text, description, indent, width);
+    text + "\n"
+}
+
+/// Appends words in lines of at most `width` characters, which begin with `indent` spaces. A longer word has
+/// a line of its own.
+fn append(text: &mut String, words: &str, indent: usize, width: usize) {
     let mut end = text.lines().last().map_or(0, str::len);
-    for (i, word) in description.split(' ').enumerate() {
+    for (i, word) in words.split(' ').enumerate() {
         if i > 0 && end + 1 + word.len() > width {
             text.push_str(&format!("\n{:indent$}", ""));
             end = indent;
@@ -87,7 +94,22 @@ fn line(flag: &str, description: &str, column: usize, width: usize) -> String {
         text.push_str(word);
         end += word.len();
     }
-    text + "\n"
+}
+
+/// Wraps lines at the width of the terminal. A continued line begins with `indent` spaces.
+pub fn wrapped(lines: &str, indent: usize) -> String {
+    wrapped_at(lines, indent, width())
+}
+
+fn wrapped_at(lines: &str, indent: usize, width: usize) -> String {
+    let mut text = String::new();
+    for line in lines.lines() {
+        let mut wrapped = String::new();
+        append(&mut wrapped, line, indent, width);
+        text.push_str(&wrapped);
+        text.push('\n');
+    }
+    text
 }
 
 fn is_listed(arg: &Arg) -> bool {
@@ -151,6 +173,14 @@ fn description(arg: &Arg) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_of_a_table_stay_where_they_are() {
+        let table = "ok       ale  ale-py 0.12.1 in /parts\nmissing  mpi  none\n";
+        assert_eq!(wrapped_at(table, 9, usize::MAX), table);
+        let narrow = "ok       ale  ale-py\n         0.12.1 in /parts\nmissing  mpi  none\n";
+        assert_eq!(wrapped_at(table, 9, 26), narrow);
+    }
 
     #[test]
     fn descriptions_are_wrapped_at_the_width() {

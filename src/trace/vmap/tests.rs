@@ -216,28 +216,21 @@ fn elementwise() -> Vec<Case> {
         case("bitcast", [floats([3])], |x| vec![x[0].bitcast(DType::U32)]),
         case("stop_gradient", [floats([3])], |x| vec![x[0].stop_gradient()]),
         case("threefry", [words([]), words([]), words([]), words([])], |x| bound(Op::Threefry, x)),
-        case("not", [bools([4])], |x| vec![!x[0]]),
         case("constants", [floats([4])], |x| vec![x[0] + arange(4, DType::F32) * 2.0]),
         case("unmapped result", [floats([4]), floats([2])], |x| vec![x[0], x[1] * 2.0]),
     ];
-    for op in UnaryOp::ALL.into_iter().filter(|&op| op != UnaryOp::Not) {
-        cases.push(case(op.name(), [floats([2, 2])], move |x| {
-            let complex = !op.domain().contains(DType::F32);
-            bound(Op::Unary(op), &[if complex { x[0].to(DType::C64) } else { x[0] }])
-        }));
+    for op in UnaryOp::ALL {
+        let fits = |dtype: &DType| op.domain().contains(*dtype);
+        let dtype = [DType::F32, DType::C64, DType::I32].into_iter().find(fits).unwrap();
+        let of_dtype = move |x: &[Tensor]| bound(Op::Unary(op), &[x[0].to(dtype)]);
+        cases.push(case(op.name(), [floats([2, 2])], of_dtype));
     }
     cases.push(case("fft", [floats([2, 4])], |x| vec![fft(x[0], FftKind::Rfft, &[2, 4])]));
     for op in BinaryOp::ALL {
-        let integers = [
-            BinaryOp::And,
-            BinaryOp::Or,
-            BinaryOp::Xor,
-            BinaryOp::ShiftLeft,
-            BinaryOp::ShiftRightLogical,
-            BinaryOp::ShiftRightArithmetic,
-        ];
-        let of: fn([usize; 1]) -> Input =
-            if integers.contains(&op) { |shape| ints(shape, 0, 40) } else { |shape| floats(shape) };
+        let of: fn([usize; 1]) -> Input = match op.domain().contains(DType::F32) {
+            true => |shape| floats(shape),
+            false => |shape| ints(shape, 0, 40),
+        };
         cases.push(case(op.name(), [of([4]), of([4])], move |x| bound(Op::Binary(op), x)));
     }
     for op in CompareOp::ALL {

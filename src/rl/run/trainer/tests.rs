@@ -66,7 +66,7 @@ fn a_saved_model_is_evaluated_outside_of_the_training_time() {
     let model = Path::new(&summary.run_dir).join("count.safetensors");
     assert_eq!(summary.model_path.as_deref(), model.to_str());
     let last = summary.in_words().lines().last().unwrap().to_string();
-    assert_eq!(last, format!("model: {}, mean return 3.0", model.display()));
+    assert_eq!(last, format!("model: {}, mean return 3.0 +- 1.0 of 2 episodes", model.display()));
     // The program of an algorithm outside of this crate evaluates its models.
     let eval = |run: &str| {
         let words = ["--run", run].map(Into::into);
