@@ -126,6 +126,16 @@ impl DType {
         }
     }
 
+    /// The unsigned integer type of the same number of bytes, at most eight.
+    pub(crate) fn unsigned(self) -> DType {
+        match self.size() {
+            1 => DType::U8,
+            2 => DType::U16,
+            4 => DType::U32,
+            _ => DType::U64,
+        }
+    }
+
     /// Returns true if this is an unsigned integer type.
     pub fn is_unsigned(self) -> bool {
         matches!(self, DType::U4 | DType::U8 | DType::U16 | DType::U32 | DType::U64)

@@ -142,6 +142,13 @@ impl Emitter<'_> {
             }
             UnaryOp::Not => "stablehlo.not",
             UnaryOp::PopulationCount => "stablehlo.popcnt",
+            // Of negative constants, the compiler counts from 64 bits.
+            UnaryOp::Clz if !ty.dtype.is_unsigned() => {
+                let unsigned = TensorType::new(ty.dtype.unsigned(), &ty.shape);
+                let bits = self.bitcast(x, ty, &unsigned);
+                let count = self.unary(op, bits, &unsigned);
+                return self.bitcast(count, &unsigned, ty);
+            }
             UnaryOp::Clz => "stablehlo.count_leading_zeros",
             UnaryOp::Real => return self.part("real", x, ty),
             UnaryOp::Imag => return self.part("imag", x, ty),

@@ -49,16 +49,6 @@ pub fn logaddexp2(a: Tensor, b: Tensor) -> Tensor {
     crate::trace::ops::log_of_sum(a, b, LN_2)
 }
 
-/// The unsigned type of the size of `dtype`.
-fn unsigned_of(dtype: DType) -> DType {
-    match dtype.size() {
-        1 => DType::U8,
-        2 => DType::U16,
-        4 => DType::U32,
-        _ => DType::U64,
-    }
-}
-
 #[track_caller]
 fn ensure_integers(op: &str, x: Tensor) {
     if !x.dtype().is_int() {
@@ -134,7 +124,7 @@ impl Tensor {
         if !dtype.is_float() {
             return self.lt(zeros_like(self));
         }
-        let bits = self.bitcast(unsigned_of(dtype));
+        let bits = self.bitcast(dtype.unsigned());
         (bits >> (8 * dtype.size() - 1)).ne(0)
     }
 
@@ -152,7 +142,7 @@ impl Tensor {
     pub fn nextafter(self, y: Tensor) -> Tensor {
         ensure_floats("nextafter", self);
         let (x, y) = broadcast_pair("nextafter", self, y);
-        let unsigned = unsigned_of(x.dtype());
+        let unsigned = x.dtype().unsigned();
         let (bits, sign_of_y) = (x.bitcast(unsigned), y.bitcast(unsigned));
         let sign = full_like(bits, 2f64.powi(8 * unsigned.size() as i32 - 1));
         // Bits of one sign are ordered as the absolute values are.
@@ -172,7 +162,7 @@ impl Tensor {
         let infinity = full_like(self, f64::INFINITY).copysign(self);
         let distance = (self.nextafter(infinity) - self).stop_gradient();
         // Denormal numbers count as zero in compiled code.
-        let unsigned = unsigned_of(self.dtype());
+        let unsigned = self.dtype().unsigned();
         let least = ones_like(self.bitcast(unsigned)).bitcast(self.dtype()).copysign(self);
         where_(distance.eq(0.0), least, distance)
     }
@@ -283,7 +273,7 @@ impl Tensor {
 /// [`Tensor::frexp`] of f32 or f64.
 fn mantissa_and_exponent(x: Tensor) -> (Tensor, Tensor) {
     let (mantissa, bias) = mantissa_and_bias(x.dtype());
-    let unsigned = unsigned_of(x.dtype());
+    let unsigned = x.dtype().unsigned();
     // Denormal numbers are made normal first.
     let tiny = x.abs().lt(2f64.powi(1 - bias));
     let normal = where_(tiny, x * 2f64.powi(mantissa + 1), x);
@@ -318,5 +308,5 @@ fn times_power_of_two(x: Tensor, exponent: Tensor) -> Tensor {
 /// 2 to the power of integers, exactly, where that is a normal number of f32 or f64.
 fn power_of_two(exponent: Tensor, dtype: DType) -> Tensor {
     let (mantissa, bias) = mantissa_and_bias(dtype);
-    ((exponent + bias).to(unsigned_of(dtype)) << mantissa).bitcast(dtype)
+    ((exponent + bias).to(dtype.unsigned()) << mantissa).bitcast(dtype)
 }

@@ -242,3 +242,20 @@ fn comparisons_of_nan_that_is_never_below_zero() {
     assert_eq!(found, interpret(slope).call(x()).unwrap().to_vec::<f32>().unwrap());
     assert_eq!(found, [1.0, 1.0, 1.0, -1.0, 1.0]);
 }
+
+/// The compiler folded the zeros above a negative constant to -32, as if it had 64 bits.
+#[test]
+fn bits_of_negative_constants() {
+    for dtype in ["i8", "i16", "i32", "i64"] {
+        let text = format!(
+            "{{ lambda a:{dtype}[4]. let
+                 b:{dtype}[4] = constant[{dtype}[4] [-1, -128, 0, 100]]
+                 c:{dtype}[4] = clz b
+                 d:{dtype}[4] = population_count b
+                 e:{dtype}[4] = clz a
+                 f:{dtype}[4] = population_count a
+               in (c, d, e, f) }}"
+        );
+        regression(&text, &[&format!("{dtype}[4] [-1, -128, 0, 100]")]);
+    }
+}
