@@ -87,22 +87,11 @@ const BINARY: &[(&str, OfTwo)] = &[
     ("ge", |x, y| x.ge(y)),
 ];
 
-/// Elementwise operations without a case here. Those that take no floats or give none are held to the
-/// interpreter by `tests/it/laws.rs`, and to JAX by `tests/it/eval.rs`. From `beta` on they are compared
-/// with JAX in `f32` by `tests/it/names.rs`.
+/// Elementwise functions without a case here. Those that give no floats are held to the interpreter by
+/// `tests/it/laws.rs`, and to JAX by `tests/it/eval.rs` and `tests/it/complex.rs`. From `beta` on they are
+/// compared with JAX in `f32` by `tests/it/names.rs`.
 pub const ELSEWHERE: &[&str] = &[
-    // Complex numbers: tests/it/complex.rs.
     "complex",
-    "conj",
-    "imag",
-    "real",
-    "not",
-    "and",
-    "or",
-    "xor",
-    "shift_left",
-    "shift_right_logical",
-    "shift_right_arithmetic",
     "to",
     "bitcast",
     "beta",
