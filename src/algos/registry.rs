@@ -231,14 +231,7 @@ pub(super) fn with_alternatives<A: Algorithm>(args: &A, error: Error) -> Error {
 /// Returns [`Error::Argument`] for the model of an algorithm that is not in [`ALGORITHMS`], and the
 /// errors of the algorithm.
 pub fn play(path: &Path, metadata: &SavedMetadata, evaluation: &mut Evaluation) -> Result<()> {
-    let entry = saved_by(path, metadata, "evaluates it: `PROGRAM eval")?;
-    (entry.play)(path, metadata, evaluation).map_err(|error| match error {
-        Error::Env(text) if text.contains("unknown environment") => Error::Env(format!(
-            "{text}; one that a program registers is known to that program alone: `PROGRAM eval --run {}`",
-            path.display()
-        )),
-        error => error,
-    })
+    (saved_by(path, metadata, "evaluates it: `PROGRAM eval")?.play)(path, metadata, evaluation)
 }
 
 /// Returns the policy of the model at `path`.

@@ -161,7 +161,8 @@ fn make_of_family(id: &str) -> Result<Box<dyn Env>> {
             let count = all.len();
             Err(Error::Env(format!(
                 "unknown environment \"{id}\"; the nearest are {}; an environment of Gymnasium is \
-                 {}{id}; `podracer envs` or list_envs() shows all {count}",
+                 {}{id}; one that a program registers is known to that program alone; \
+                 `podracer envs` or list_envs() shows all {count}",
                 nearest(id, all),
                 gymnasium::PREFIX,
             )))

@@ -255,10 +255,10 @@ fn a_model_of_another_program_names_that_program() {
     for (error, command) in [(played, "eval"), (exported, "export")] {
         assert!(error.to_string().contains(&format!("`PROGRAM {command} --run ")), "{error}");
     }
-    // So does one of an environment that another program registers.
+    // An environment that another program registers is not known here.
     let mut metadata = SavedMetadata::read(&model).unwrap();
     metadata.settings.insert("env_id".into(), "Mine-v0".into());
     let error = registry::play(&model, &metadata, &mut Evaluation::new(1)).unwrap_err().to_string();
     assert!(error.contains("unknown environment \"Mine-v0\""), "{error}");
-    assert!(error.contains("`PROGRAM eval --run "), "{error}");
+    assert!(error.contains("known to that program alone"), "{error}");
 }

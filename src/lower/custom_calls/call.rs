@@ -14,11 +14,37 @@ use crate::trace::types::{DType, Shape, TensorType};
 /// The operands, results and attributes of one call.
 pub struct Call<'a> {
     pub(super) frame: &'a Frame,
-    /// Flags of the results that were lent: each is lent once, for it is lent for writing.
-    lent: SmallVec<[bool; 8]>,
-    /// Flags of the operands that were lent: no result may be written in their memory.
-    borrowed: RefCell<SmallVec<[bool; 8]>>,
+    /// Memory of the results that were lent: each is lent once, for it is lent for writing.
+    lent: Spans,
+    /// Memory of the operands that were lent: no result may be written there.
+    borrowed: RefCell<Spans>,
     lifetime: PhantomData<&'a mut u8>,
+}
+
+/// The memory of operands or results, by their numbers; `None` of those that were not lent. Few have more
+/// than sixteen: a step of environments has thirteen results.
+type Spans = SmallVec<[Option<Span>; 16]>;
+
+/// The addresses of a buffer's bytes. One without bytes may have any address, and overlaps none.
+#[derive(Clone, Copy)]
+struct Span {
+    start: usize,
+    end: usize,
+}
+
+impl Span {
+    fn of(buffer: &RawBuffer) -> Span {
+        match byte_len(buffer) {
+            0 => Span { start: 0, end: 0 },
+            len => Span { start: buffer.data as usize, end: buffer.data as usize + len },
+        }
+    }
+
+    /// The first of the others that shares some of its bytes.
+    fn first_over(self, others: &Spans) -> Option<usize> {
+        let shares = |other: &Span| self.start < other.end && other.start < self.end;
+        others.iter().position(|other| other.as_ref().is_some_and(shares))
+    }
 }
 
 /// A tensor in a call.
@@ -62,8 +88,8 @@ impl<'a> Call<'a> {
     pub(super) unsafe fn new(frame: *const Frame) -> Call<'a> {
         // SAFETY: the caller's promise.
         let frame = unsafe { &*frame };
-        let lent = SmallVec::from_elem(false, frame.rets.size.max(0) as usize);
-        let borrowed = RefCell::new(SmallVec::from_elem(false, frame.args.size.max(0) as usize));
+        let lent = SmallVec::from_elem(None, frame.rets.size.max(0) as usize);
+        let borrowed = RefCell::new(SmallVec::from_elem(None, frame.args.size.max(0) as usize));
         Call { frame, lent, borrowed, lifetime: PhantomData }
     }
 
@@ -98,8 +124,8 @@ impl<'a> Call<'a> {
     /// # Errors
     /// If there is none, its elements are of another type, or a result was written in its memory.
     pub fn operand<T: Element>(&self, i: usize) -> Result<Operand<'a, T>, String> {
-        let operand = self.typed_operand(i)?;
-        self.borrowed.borrow_mut()[i] = true;
+        let (span, operand) = self.typed_operand(i)?;
+        self.borrowed.borrow_mut()[i] = Some(span);
         Ok(operand)
     }
 
@@ -109,34 +135,26 @@ impl<'a> Call<'a> {
     /// # Errors
     /// As [`Call::operand`].
     pub fn operand_to_vec<T: Element>(&self, i: usize) -> Result<(&'a [i64], Vec<T>), String> {
-        let Operand { dims, data } = self.typed_operand::<T>(i)?;
+        let (_, Operand { dims, data }) = self.typed_operand::<T>(i)?;
         Ok((dims, data.to_vec()))
     }
 
-    fn typed_operand<T: Element>(&self, i: usize) -> Result<Operand<'a, T>, String> {
-        let buffer = typed::<T>(self.unwritten_operand(i)?, "operand", i)?;
+    fn typed_operand<T: Element>(&self, i: usize) -> Result<(Span, Operand<'a, T>), String> {
+        let (span, buffer) = self.unwritten_operand(i)?;
+        let buffer = typed::<T>(buffer, "operand", i)?;
         let data = T::cast_slice(operand_bytes(buffer)?)
             .map_err(|fault| format!("operand {i} cannot be read as {}: {fault}", T::DTYPE))?;
-        Ok(Operand { dims: dims(buffer), data })
+        Ok((span, Operand { dims: dims(buffer), data }))
     }
 
-    /// Operand `i`, if no result was lent in its memory.
-    fn unwritten_operand(&self, i: usize) -> Result<&'a RawBuffer, String> {
+    /// Operand `i` and its memory, if no result was lent there.
+    fn unwritten_operand(&self, i: usize) -> Result<(Span, &'a RawBuffer), String> {
         let buffer = at(&self.frame.args, "operand", i)?;
-        match self.lent_result_over(buffer)? {
+        let span = Span::of(buffer);
+        match span.first_over(&self.lent) {
             Some(j) => Err(format!("operand {i} has the memory of result {j}, asked for before")),
-            None => Ok(buffer),
+            None => Ok((span, buffer)),
         }
-    }
-
-    /// The first result that was lent and shares memory with `buffer`.
-    fn lent_result_over(&self, buffer: &RawBuffer) -> Result<Option<usize>, String> {
-        for j in (0..self.num_results()).filter(|&j| self.lent[j]) {
-            if overlap(buffer, at(&self.frame.rets, "result", j)?) {
-                return Ok(Some(j));
-            }
-        }
-        Ok(None)
     }
 
     /// Fails if a result has bytes that are no elements of its type: of bools, others than 0 and 1.
@@ -159,9 +177,9 @@ impl<'a> Call<'a> {
     /// # Errors
     /// If there is none, or its elements have no [`DType`].
     pub fn raw_operand(&self, i: usize) -> Result<RawOperand<'a>, String> {
-        let buffer = self.unwritten_operand(i)?;
+        let (span, buffer) = self.unwritten_operand(i)?;
         let operand = RawOperand { ty: type_of(buffer)?, bytes: operand_bytes(buffer)? };
-        self.borrowed.borrow_mut()[i] = true;
+        self.borrowed.borrow_mut()[i] = Some(span);
         Ok(operand)
     }
 
@@ -202,23 +220,22 @@ impl<'a> Call<'a> {
     pub fn raw_result(&mut self, i: usize) -> Result<RawResult<'a>, String> {
         let buffer = at(&self.frame.rets, "result", i)?;
         let ty = type_of(buffer)?;
-        if self.lent[i] {
+        if self.lent[i].is_some() {
             return Err(format!("result {i} was asked for twice"));
         }
-        if let Some(j) = self.lent_result_over(buffer)? {
+        let span = Span::of(buffer);
+        if let Some(j) = span.first_over(&self.lent) {
             return Err(format!(
                 "result {i} has the memory of result {j}, which was asked for: leave out \
                  output_operand_aliases of one of them"
             ));
         }
-        self.lent[i] = true;
-        for j in (0..self.num_operands()).filter(|&j| self.borrowed.borrow()[j]) {
-            if overlap(buffer, at(&self.frame.args, "operand", j)?) {
-                return Err(format!(
-                    "result {i} has the memory of operand {j}, which was asked for: leave out \
-                     output_operand_aliases, or copy the operand (Call::operand_to_vec)"
-                ));
-            }
+        self.lent[i] = Some(span);
+        if let Some(j) = span.first_over(&self.borrowed.borrow()) {
+            return Err(format!(
+                "result {i} has the memory of operand {j}, which was asked for: leave out \
+                 output_operand_aliases, or copy the operand (Call::operand_to_vec)"
+            ));
         }
         let bytes: &mut [u8] = match ty.bytes() {
             // Aligned as all elements want it.
@@ -375,14 +392,6 @@ fn dims(buffer: &RawBuffer) -> &[i64] {
     }
     // SAFETY: a buffer has as many dims as its rank says.
     unsafe { std::slice::from_raw_parts(buffer.dims, buffer.rank as usize) }
-}
-
-/// Returns true if the two share some of their bytes.
-fn overlap(a: &RawBuffer, b: &RawBuffer) -> bool {
-    let (a_len, b_len) = (byte_len(a), byte_len(b));
-    let (a, b) = (a.data as usize, b.data as usize);
-    // A buffer without bytes may have any address.
-    a_len > 0 && b_len > 0 && a < b + b_len && b < a + a_len
 }
 
 /// Number of bytes of a buffer's elements; 0 if they have no [`DType`].
