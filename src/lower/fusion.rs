@@ -19,7 +19,7 @@ pub struct Fusion<'a> {
     roles: HashMap<Var, Role<'a>>,
 }
 
-/// Part of an equation in a layer.
+/// Role of an equation in a layer.
 #[derive(Clone, Copy)]
 pub enum Role<'a> {
     /// Its result is used inside the layer alone.
