@@ -4,6 +4,8 @@
 //!
 //! usage: PODRACER_PEER_PYTHON=PYTHON cargo bench --bench gymnasium [-- ENV_ID ...]
 //!
+//! Ids that begin with `envpool:` are environments of EnvPool, beside EnvPool itself with as many threads.
+//!
 //! The Python needs Gymnasium and the packages of the environments. `SyncVectorEnv` has one process,
 //! `AsyncVectorEnv` one for each environment. The column "loops" is the cost of the environment
 //! itself: two processes, each of which steps half of the environments in a plain loop.
@@ -29,6 +31,9 @@ fn main() -> Result<()> {
     let default = ["CartPole-v1".to_string()];
     let ids = if asked.is_empty() { &default[..] } else { &asked[..] };
     let mut peer = Peer::start("gymnasium_vector.py");
+    if ids.iter().all(|id| id.starts_with("envpool:")) {
+        return envpool_table(&mut peer, ids);
+    }
     println!(
         "{:<16} {:>5} {:>10} {:>10} {:>10} {:>10} {:>10} {:>13} {:>13} {:>13}",
         "environment",
@@ -50,6 +55,30 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// Measures environments of EnvPool beside EnvPool, alternately, and prints the medians.
+fn envpool_table(peer: &mut Peer, ids: &[String]) -> Result<()> {
+    println!("{:<36} {:>5} {:>10} {:>10} {:>6}", "environment", "envs", "step", "EnvPool", "ratio");
+    for id in ids {
+        for num_envs in [8, 64] {
+            let mut samples: [Vec<f64>; 2] = Default::default();
+            for _ in 0..REPEATS {
+                samples[0].push(Pool::start(id, num_envs, num_envs)?.rate()?);
+                samples[1].extend(peer.ask(&format!("{id} envpool {num_envs}")));
+            }
+            let [step, envpool] = samples.map(median);
+            let ratio = step / envpool;
+            println!("{id:<36} {num_envs:>5} {step:>10.0} {envpool:>10.0} {ratio:>6.2}");
+        }
+    }
+    Ok(())
+}
+
+/// Returns the median, NaN of nothing.
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
 /// Measures one setting of all alternately, and prints the medians.
 fn row(peer: &mut Peer, id: &str, num_envs: usize) -> Result<()> {
     let mut samples: [Vec<f64>; 5] = Default::default();
@@ -60,10 +89,7 @@ fn row(peer: &mut Peer, id: &str, num_envs: usize) -> Result<()> {
             samples.extend(peer.ask(&format!("{id} {kind} {num_envs}")));
         }
     }
-    let [step, recv, parallel, serial, loops] = samples.map(|mut samples| {
-        samples.sort_by(f64::total_cmp);
-        samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
-    });
+    let [step, recv, parallel, serial, loops] = samples.map(median);
     println!(
         "{id:<16} {num_envs:>5} {step:>10.0} {recv:>10.0} {parallel:>10.0} {serial:>10.0} {loops:>10.0} {:>13.2} {:>13.2} {:>13.2}",
         step / parallel,
@@ -86,7 +112,8 @@ impl Pool {
         let own = GymnasiumOptions { python, ..Default::default() };
         let num_threads = PROCESSES;
         let options = PoolOptions { num_envs, batch_size, num_threads, ..Default::default() };
-        let mut pool = EnvPool::gymnasium(&format!("gymnasium:{id}"), own, options)?;
+        let id = if id.contains(':') { id.to_string() } else { format!("gymnasium:{id}") };
+        let mut pool = EnvPool::gymnasium(&id, own, options)?;
         pool.async_reset()?;
         let mut rng = EnvRng::new(seeds(0, 0, 0, 0));
         let (mut floats, mut choices) = (vec![vec![]; DRAWN], vec![vec![]; DRAWN]);

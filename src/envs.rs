@@ -120,8 +120,8 @@ pub(crate) use gymnasium::default_python;
 #[cfg(feature = "rl")]
 pub(crate) use gymnasium::is_python;
 pub use gymnasium::{
-    GymnasiumOptions, GymnasiumSpaces, gymnasium_options, gymnasium_spaces, is_gymnasium,
-    is_pettingzoo, set_gymnasium_options,
+    GymnasiumOptions, GymnasiumSpaces, gymnasium_options, gymnasium_spaces, is_envpool,
+    is_gymnasium, is_pettingzoo, set_gymnasium_options,
 };
 #[cfg(feature = "rl")]
 pub(crate) use jax::jax_folder;

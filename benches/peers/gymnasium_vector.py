@@ -1,8 +1,8 @@
 """Steps per second of Gymnasium's vector environments, for `cargo bench --bench gymnasium`.
 
-Each line of standard input names an environment, a kind (sync, async, or loops) and a number of environments;
-the answer is the steps per second of all of them together. For loops, two processes step half of the
-environments each in a plain loop.
+Each line of standard input names an environment, a kind (sync, async, loops, or envpool) and a number of
+environments; the answer is the steps per second of all of them together. For loops, two processes step half of
+the environments each in a plain loop. For envpool, EnvPool steps the environment `envpool:ID` in two threads.
 """
 
 import itertools
@@ -52,6 +52,21 @@ def vector(env_id, kind, num_envs):
     return rate
 
 
+def pool(env_id, num_envs):
+    import envpool
+
+    envs = envpool.make(env_id.removeprefix("envpool:"), env_type="gymnasium", num_envs=num_envs, num_threads=2)
+    envs.action_space.seed(0)
+    actions = [np.stack([envs.action_space.sample() for _ in range(num_envs)]) for _ in range(DRAWN)]
+    envs.reset()
+    steps, began, calls = 0, time.perf_counter(), itertools.cycle(actions)
+    while time.perf_counter() - began < SECONDS:
+        for _ in range(16):
+            envs.step(next(calls))
+        steps += 16 * num_envs
+    return steps / (time.perf_counter() - began)
+
+
 def main():
     warnings.filterwarnings("ignore")
     np.seterr(all="ignore")
@@ -60,6 +75,8 @@ def main():
         if kind == "loops":
             with multiprocessing.Pool(2) as pool:
                 rate = sum(pool.starmap(loop, [(env_id, int(num_envs) // 2)] * 2, chunksize=1))
+        elif kind == "envpool":
+            rate = pool(env_id, int(num_envs))
         else:
             rate = vector(env_id, kind, int(num_envs))
         print(rate, flush=True)

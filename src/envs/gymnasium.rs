@@ -1,9 +1,10 @@
-//! Environments of Gymnasium and of PettingZoo, stepped by processes of the user's Python.
+//! Environments of Gymnasium, of PettingZoo and of EnvPool, stepped by processes of the user's Python.
 //!
 //! The id `gymnasium:LunarLander-v3` is the environment that `gymnasium.make("LunarLander-v3")`
 //! makes; `gymnasium:module:Id-v0` imports a module first, which registers the id. The id
 //! `pettingzoo:module` is the game that the module's `parallel_env()` makes; each of its agents is
-//! one environment of a pool.
+//! one environment of a pool. The id `envpool:WalkerWalk-v1` is the environment of EnvPool; one process
+//! has all of a pool, which EnvPool steps at once in its own threads.
 //!
 //! Each process has several environments (`process_pool`). Observations, actions, rewards and flags lie in
 //! one shared memory (`segment`); a pipe in each direction carries four bytes for a step, and one for
@@ -38,13 +39,16 @@ pub(super) const PREFIX: &str = "gymnasium:";
 /// Prefix of the ids of games of PettingZoo.
 const PETTINGZOO: &str = "pettingzoo:";
 
-/// Options of environments of Gymnasium and PettingZoo. `..Default::default()` sets the rest.
+/// Prefix of the ids of environments of EnvPool.
+const ENVPOOL: &str = "envpool:";
+
+/// Options of environments of Gymnasium, PettingZoo and EnvPool. `..Default::default()` sets the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GymnasiumOptions {
     /// Python interpreter that has Gymnasium; `None` for that of the environment variable
     /// `PODRACER_PYTHON`, or else `python3`.
     pub python: Option<PathBuf>,
-    /// Keyword arguments of `gymnasium.make`, or of the module's `parallel_env`.
+    /// Keyword arguments of `gymnasium.make`, of the module's `parallel_env`, or of `envpool.make`.
     pub kwargs: Map<String, Value>,
     /// Wrappers, innermost first: import path, as in `gymnasium.wrappers.ClipReward`, and keyword
     /// arguments.
@@ -102,9 +106,14 @@ pub fn is_pettingzoo(id: &str) -> bool {
     id.starts_with(PETTINGZOO)
 }
 
+/// Returns true for an id of an environment of EnvPool, as in `envpool:WalkerWalk-v1`.
+pub fn is_envpool(id: &str) -> bool {
+    id.starts_with(ENVPOOL)
+}
+
 /// Returns true for an id of an environment in Python.
 pub(crate) fn is_python(id: &str) -> bool {
-    is_gymnasium(id) || is_pettingzoo(id)
+    is_gymnasium(id) || is_pettingzoo(id) || is_envpool(id)
 }
 
 /// Sets the options with which this process makes the environment `id` from now on, where it is
@@ -127,6 +136,7 @@ pub(super) fn make(id: &str) -> Result<Box<dyn Env>> {
         options: &gymnasium_options(id),
         placement: Placement { num_envs: 1, num_agents: 1, num_processes: 1 },
         max_episode_steps: None,
+        num_threads: 1,
         reset_in_step: false,
     })?;
     Ok(processes.envs(1).remove(0))
@@ -153,16 +163,16 @@ fn spec_with(id: &str, options: &GymnasiumOptions) -> Result<(EnvSpec, usize)> {
 }
 
 impl EnvPool {
-    /// Makes a pool of the environment `id` of Gymnasium, or of the game `id` of PettingZoo, with custom
-    /// options.
+    /// Makes a pool of the environment `id` of Gymnasium or EnvPool, or of the game `id` of PettingZoo,
+    /// with custom options.
     ///
     /// Each agent of a game is one environment: environments `0 .. A` are the agents of the first game,
     /// in the order of `possible_agents`. All agents of a game end their episodes in the same step. An
     /// agent that is out of the game before the others gets observations of zeros and rewards of 0
     /// until then.
     ///
-    /// [`PoolOptions::num_threads`] is the number of worker processes; 0 for one on each core. The
-    /// seed of an environment is the argument of its first `reset`; later resets continue its own
+    /// [`PoolOptions::num_threads`] is the number of worker processes, or of threads of EnvPool; 0 for
+    /// one on each core. The seed of an environment is the argument of its first `reset`; later resets continue its own
     /// generator, as in Gymnasium. A game gets the seed of its first agent.
     /// [`PoolOptions::max_episode_steps`] is passed to `gymnasium.make`.
     ///
@@ -186,8 +196,8 @@ impl EnvPool {
     pub fn gymnasium(id: &str, options: GymnasiumOptions, pool: PoolOptions) -> Result<EnvPool> {
         if !is_python(id) {
             return Err(Error::Env(format!(
-                "\"{id}\" is no environment of Gymnasium or PettingZoo, whose ids begin with {PREFIX} \
-                 or {PETTINGZOO}"
+                "\"{id}\" is no environment of Gymnasium, PettingZoo or EnvPool, whose ids begin with \
+                 {PREFIX}, {PETTINGZOO} or {ENVPOOL}"
             )));
         }
         let pool = pool::check(pool)?;
@@ -198,12 +208,13 @@ impl EnvPool {
         let num_envs = pool.num_envs;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let wanted = if pool.num_threads == 0 { cores } else { pool.num_threads };
-        let num_processes = wanted.min(num_envs / num_agents);
+        let num_processes = if is_envpool(id) { 1 } else { wanted.min(num_envs / num_agents) };
         let processes = ProcessPool::start(&Settings {
             id,
             options: &options,
             placement: Placement { num_envs, num_agents, num_processes },
             max_episode_steps: pool.max_episode_steps,
+            num_threads: wanted,
             reset_in_step: pool.autoreset == Autoreset::SameStep,
         })?;
         EnvPool::with_backend(processes.envs(num_envs), processes, pool)

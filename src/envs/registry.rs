@@ -95,7 +95,7 @@ pub fn native_parts(id: &str) -> &'static [&'static str] {
 enum Source<'a> {
     /// Function given to [`register`].
     Registered(Make),
-    /// Gymnasium, in a process of Python.
+    /// Gymnasium or EnvPool, in a process of Python.
     Gymnasium,
     /// PettingZoo, in a process of Python.
     PettingZoo,
@@ -111,7 +111,7 @@ impl Source<'_> {
     fn of(id: &str) -> Source<'_> {
         if let Some(make) = registered(id) {
             Source::Registered(make)
-        } else if gymnasium::is_gymnasium(id) {
+        } else if gymnasium::is_gymnasium(id) || gymnasium::is_envpool(id) {
             Source::Gymnasium
         } else if gymnasium::is_pettingzoo(id) {
             Source::PettingZoo

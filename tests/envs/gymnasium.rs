@@ -1,7 +1,8 @@
-//! Environments of Gymnasium: equality with Gymnasium itself step by step, faults, and processes.
+//! Environments of Gymnasium and EnvPool: equality with Gymnasium itself step by step, faults, and processes.
 //! Needs a Python with Gymnasium, which `PODRACER_PEER_PYTHON` names.
 
 mod bounds;
+mod envpool;
 mod faults;
 mod pettingzoo;
 mod training;
@@ -127,15 +128,17 @@ fn reference(python: &Path, settings: &Value) -> Value {
 /// Compares a pool with Gymnasium, bit by bit: `steps` steps of five environments in two processes.
 fn compare(id: &str, steps: usize, options: GymnasiumOptions) {
     if let Some(python) = python() {
-        compare_with(&python, id, steps, options);
+        compare_with(&python, &format!("gymnasium:{id}"), steps, options);
     }
 }
 
+/// Compares the environment `id`, which begins with its family.
 fn compare_with(python: &Path, id: &str, steps: usize, options: GymnasiumOptions) {
+    let (family, own_id) = id.split_once(':').unwrap();
     let pool = PoolOptions { num_envs: 5, num_threads: 2, seed: 11, ..Default::default() };
     let own = GymnasiumOptions { python: Some(python.into()), ..options.clone() };
-    let mut pool = EnvPool::gymnasium(&format!("gymnasium:{id}"), own, pool).unwrap();
-    assert_eq!(pool.num_threads(), 2);
+    let mut pool = EnvPool::gymnasium(id, own, pool).unwrap();
+    assert_eq!(pool.num_threads(), if family == "envpool" { 1 } else { 2 });
     let mut sampler = ActionSampler::new(&pool.spec().action.clone());
     let actions: Vec<Vec<Vec<f64>>> =
         (0..steps).map(|_| (0..5).map(|_| sampler.next()).collect()).collect();
@@ -144,7 +147,8 @@ fn compare_with(python: &Path, id: &str, steps: usize, options: GymnasiumOptions
     let expected = reference(
         python,
         &json!({
-            "id": id,
+            "family": family,
+            "id": own_id,
             "kwargs": options.kwargs,
             "wrappers": wrappers,
             "seeds": (0..5).map(|env| seed(11, env)).collect::<Vec<_>>(),
@@ -212,8 +216,8 @@ fn the_oldest_supported_gymnasium_steps_the_same() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&version.stdout).trim(), "0.29.1");
-    let id = format!("{MODULE}:VectorNoise-v0");
-    compare_with(&python, "CartPole-v1", 40, GymnasiumOptions::default());
+    let id = format!("gymnasium:{MODULE}:VectorNoise-v0");
+    compare_with(&python, "gymnasium:CartPole-v1", 40, GymnasiumOptions::default());
     compare_with(&python, &id, 40, GymnasiumOptions::default());
 }
 

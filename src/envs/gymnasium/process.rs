@@ -12,8 +12,14 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// Script of a worker: two files, of which the second one runs.
-const SCRIPT: &str = concat!(include_str!("spaces.py"), "\n\n", include_str!("worker.py"));
+/// Script of a worker: three files, of which the last one runs.
+const SCRIPT: &str = concat!(
+    include_str!("spaces.py"),
+    "\n\n",
+    include_str!("envpool.py"),
+    "\n\n",
+    include_str!("worker.py")
+);
 
 /// Word that asks for a reply.
 const FLUSH: u32 = u32::MAX;

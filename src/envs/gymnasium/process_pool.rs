@@ -31,6 +31,8 @@ pub(super) struct Settings<'a> {
     pub(super) options: &'a GymnasiumOptions,
     pub(super) placement: Placement,
     pub(super) max_episode_steps: Option<u32>,
+    /// Threads of EnvPool; 0 for as many as it chooses.
+    pub(super) num_threads: usize,
     /// True if a step that ends an episode starts the next one.
     pub(super) reset_in_step: bool,
 }
@@ -129,8 +131,14 @@ impl ProcessPool {
         let shared = SharedFile::new()
             .map_err(|e| Error::Env(format!("{id}: cannot make shared memory: {e}")))?;
         let placement = Placement { num_envs: 1, num_agents: 1, num_processes: 1 };
-        let settings =
-            Settings { id, options, placement, max_episode_steps: None, reset_in_step: false };
+        let settings = Settings {
+            id,
+            options,
+            placement,
+            max_episode_steps: None,
+            num_threads: 1,
+            reset_in_step: false,
+        };
         let (spaces, mut processes) = start_processes(&settings, &shared)?;
         end_all(processes.iter_mut());
         Ok((spaces.spec(id), spaces.num_agents))
@@ -247,18 +255,19 @@ fn start_processes(settings: &Settings<'_>, shared: &SharedFile) -> Result<(Spac
     let Settings { id, options, placement, .. } = *settings;
     let python = options.python.clone().map_or_else(default_python, Into::into);
     let timeout = (options.timeout > Duration::ZERO).then_some(options.timeout);
-    let own_id = id.split_once(':').map_or(id, |(_, own_id)| own_id);
+    let (family, own_id) = id.split_once(':').unwrap_or(("", id));
     let mut processes = Vec::with_capacity(placement.num_processes);
     for index in 0..placement.num_processes {
         let envs = placement.envs(index);
         let message = json!({
             "id": own_id,
-            "pettingzoo": super::is_pettingzoo(id),
+            "family": family,
             "kwargs": options.kwargs,
             "wrappers": options.wrappers,
             "action_mask": options.action_mask,
             "flatten_observation": options.flatten_observation,
             "max_episode_steps": settings.max_episode_steps,
+            "num_threads": settings.num_threads,
             "count": envs.len() / placement.num_agents,
             "envs": envs,
             "process": index,

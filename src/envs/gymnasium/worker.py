@@ -1,4 +1,4 @@
-"""Steps environments of Gymnasium or PettingZoo for a pool of Podracer, which starts this script and
+"""Steps environments of Gymnasium, PettingZoo or EnvPool for a pool of Podracer, which starts this script and
 speaks first.
 
 Arguments: the file descriptors of the pipe of requests, of the pipe of replies, and of the shared
@@ -136,7 +136,7 @@ def make_game(id, kwargs):
 def make(settings):
     """Makes one environment or game with its wrappers."""
     kwargs = dict(settings["kwargs"])
-    if settings["pettingzoo"]:
+    if settings["family"] == "pettingzoo":
         env = make_game(settings["id"], kwargs)
     else:
         if settings["max_episode_steps"] is not None:
@@ -203,11 +203,13 @@ def start(settings):
     sys.path += working_folder
     if tuple(int(word) for word in gymnasium.__version__.split(".")[:2]) < (0, 29):
         raise Refused(f"gymnasium {gymnasium.__version__} is older than 0.29\n  help: {pip}")
+    if settings["family"] == "envpool":
+        return start_envpool(settings)
     try:
         envs = [make(settings) for _ in range(settings["count"])]
     except (ModuleNotFoundError, gymnasium.error.Error) as error:
         raise Refused(f"{type(error).__name__}: {error}\n  help: packages are those of {sys.executable}")
-    if settings["pettingzoo"]:
+    if settings["family"] == "pettingzoo":
         observation_space, action_space = spaces_of_agents(envs[0])
         observation = observation_of(observation_space, settings)
         observation.space = observation_space
@@ -282,9 +284,12 @@ class Server:
         self.current = column("current", "i", layout["processes"])[settings["process"] :]
         columns = (column("rewards", "d"), column("flags", "B"))
         takers = [actions.of(values[name]) for name in names]
+        if settings["family"] == "envpool":
+            self.start_vector(settings, observation, actions, values, layout, shared, columns)
+            return
         all_rows = list(zip(self.rows, rows("final_obs")))
         self.games = []
-        if settings["pettingzoo"]:
+        if settings["family"] == "pettingzoo":
             agents = len(names) // len(envs)
             for first, env in zip(range(0, len(names), agents), envs):
                 own = slice(first, first + agents)
@@ -298,6 +303,24 @@ class Server:
                 for env, name, take_action, rows in zip(envs, names, takers, all_rows)
             ]
             self.resets = [functools.partial(self.reset_env, k) for k in range(len(names))]
+
+    def start_vector(self, settings, observation, actions, values, layout, shared, columns):
+        """All environments are those of one object of EnvPool."""
+        count, stride, spec = layout["envs"], layout["obs_stride"], observation.spec
+        discrete = spec["kind"] == "discrete"
+        shape, dtype = ((), np.dtype("int32")) if discrete else (tuple(spec["shape"]), np.dtype(spec["dtype"]))
+        inner = np.empty(shape, dtype).strides
+
+        def matrix(name):
+            return np.ndarray((count, *shape), dtype, shared, layout[name], (stride, *inner))
+
+        numbers = [np.asarray(column) for column in columns]
+        vector = Vector(
+            settings, self.envs[0], observation, actions, values, matrix("obs"), matrix("final_obs"), *numbers
+        )
+        self.envs, self.games = [OneOf(vector, k) for k in range(count)], [vector]
+        self.steps = [functools.partial(vector.step, k) for k in range(count)]
+        self.resets = [functools.partial(vector.reset, k) for k in range(count)]
 
     def reset_env(self, k, seed):
         result = self.envs[k].reset(seed=seed)
@@ -323,7 +346,7 @@ class Server:
             for word in memoryview(data).cast("I"):
                 if word == FLUSH:
                     current[0] = -1
-                    failures += [failure for game in self.games for failure in game.incomplete()]
+                    failures += [failure for game in self.games for failure in game.flush()]
                     if failures:
                         write_message(b"!", failures)
                         failures = []
@@ -344,7 +367,7 @@ class Server:
                 except BaseException as error:
                     if forked:
                         leave(error)
-                    failed = [game for game in self.games if game.stepping]
+                    failed = [game for game in self.games if getattr(game, "stepping", False)]
                     for game in failed:
                         game.stepping = False
                     text = describe(error)
@@ -547,7 +570,7 @@ class Game:
         for name, end in zip(self.names, ends):
             self.flags[name] = end | (WAS_RESET if reset else 0)
 
-    def incomplete(self):
+    def flush(self):
         """Errors of agents that have sent an action for a step that others have not."""
         if not 0 < len(self.missing) < len(self.names):
             return
@@ -567,7 +590,7 @@ def main():
             "action_space": shown(actions.space, MAX_TEXT),
             "action_start": int(actions.start),
         }
-        spec["agents"] = len(envs[0].possible_agents) if settings["pettingzoo"] else 1
+        spec["agents"] = len(envs[0].possible_agents) if settings["family"] == "pettingzoo" else 1
     except BaseException as error:
         if forked:
             leave(error)

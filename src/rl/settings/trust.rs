@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::envs::{self, is_gymnasium, is_pettingzoo};
+use crate::envs::{self, is_pettingzoo, is_python};
 use crate::error::{Error, Result};
 use crate::rl::files::shown;
 use crate::rl::settings::env_options::EnvOptions;
@@ -15,6 +15,9 @@ pub(in crate::rl) const FLAG: &str = "--trust-remote-code";
 
 /// Wrappers of Gymnasium itself, which import no module of somebody else.
 const GYMNASIUM_WRAPPERS: &str = "gymnasium.wrappers.";
+
+/// Keyword arguments whose texts are no code: the kind of images, and entries of a Dict.
+const PLAIN_KWARGS: [&str; 2] = ["render_mode", "filter_keys"];
 
 /// Settings from which an environment is made.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,7 +55,7 @@ impl<'a> EnvSettings<'a> {
     /// Describes the Python code that these settings name; `None` if they name none.
     fn named_code(self) -> Option<String> {
         let EnvSettings { id, kwargs, wrappers } = self;
-        if envs::is_registered(id) || !(is_gymnasium(id) || is_pettingzoo(id)) {
+        if envs::is_registered(id) || !is_python(id) {
             return None;
         }
         let (_, own_id) = id.split_once(':').unwrap_or_default();
@@ -70,8 +73,8 @@ impl<'a> EnvSettings<'a> {
             }
         }
         let mut kwargs = options.kwargs.iter();
-        let (name, value) =
-            kwargs.find(|(name, value)| *name != "render_mode" && has_text(value))?;
+        let (name, value) = kwargs
+            .find(|(name, value)| !PLAIN_KWARGS.contains(&name.as_str()) && has_text(value))?;
         let value = shown(&value.to_string());
         Some(format!("whose argument {}={value} may name a file or a module", shown(name)))
     }
