@@ -328,6 +328,9 @@ mod documents {
     #[cfg(feature = "rl")]
     #[doc = include_str!("../docs/custom-environment.md")]
     struct CustomEnvironment;
+    #[cfg(feature = "envs")]
+    #[doc = include_str!("../docs/custom-robot.md")]
+    struct CustomRobot;
     #[cfg(feature = "rl")]
     #[doc = include_str!("../docs/custom-algorithm.md")]
     struct CustomAlgorithm;

@@ -1,13 +1,16 @@
-//! The MuJoCo control tasks, step for step as in gymnasium.
+//! MuJoCo: the control tasks of Gymnasium, step for step, and robots of one's own.
 //!
-//! The physics is MuJoCo 3.3.7's own library (`library`), and the models are gymnasium's files;
-//! both are native parts, located and if needed fetched when the first of these environments is
-//! made. Gymnasium's Python code (observations, rewards, ends, resets) is ported to Rust, one file a
-//! robot, with the same operations in the same order: tests compare it with recorded trajectories in
-//! `tests/fixtures/envs`, to the last bit. `task` has what the robots share.
+//! The physics is MuJoCo 3.3.7's own library (`library`, `model`, `data`), and the models are
+//! Gymnasium's files; both are native parts, located and if needed fetched when the first of these
+//! environments is made. [`Mujoco`] runs a [`MujocoTask`]. Those of Gymnasium (`gymnasium`) are its
+//! Python code (observations, rewards, ends, resets) in Rust, one file a robot, with the same
+//! operations in the same order: tests compare them with recorded trajectories in
+//! `tests/fixtures/envs`, to the last bit.
 
 mod ant;
+mod data;
 mod draw;
+mod gymnasium;
 mod half_cheetah;
 mod hopper;
 mod humanoid;
@@ -15,6 +18,7 @@ mod humanoid_standup;
 mod inverted_double_pendulum;
 mod inverted_pendulum;
 mod library;
+mod model;
 mod numpy;
 mod pusher;
 mod reacher;
@@ -33,8 +37,11 @@ use crate::error::{Error, Result};
 use crate::spaces::{Bound, Space};
 use crate::trace::types::DType;
 use draw::{Camera, Shape, Solid, draw};
-use library::{Model, Simulation};
-use task::{Bodies, Carried, Step, Task};
+use gymnasium::{GymnasiumTask, Task};
+
+pub use data::{Body, Contact, Joint, MjData};
+pub use model::{MjModel, Mjcf};
+pub use task::{Carry, FreeCamera, MujocoSpec, MujocoStep, MujocoTask};
 
 /// Options of a MuJoCo environment. `..Default::default()` sets the rest.
 #[derive(Debug, Clone, PartialEq)]
@@ -140,27 +147,33 @@ impl EnvPool {
     }
 }
 
-/// A MuJoCo task, as gymnasium's environment of the same id.
+/// Environment of a MuJoCo task: one of Gymnasium's, or a [`MujocoTask`] of your own.
 ///
 /// It keeps the state that the next step depends on, a few hundred bytes. The simulation itself, of
 /// hundreds of kilobytes, is lent to it for each step by the model, which all environments share.
 ///
 /// [`render`](Env::render) draws the model's geoms with its own ray caster, because the library
 /// draws with OpenGL only: seen by the model's camera `track`, which follows the robot, or else
-/// from gymnasium's viewpoint.
-#[derive(Debug)]
+/// from Gymnasium's viewpoint.
 pub struct Mujoco {
-    task: &'static Task,
-    model: Arc<Model>,
-    bodies: Bodies,
-    options: MujocoOptions,
+    task: Box<dyn MujocoTask>,
+    spec: MujocoSpec,
+    model: Arc<MjModel>,
     /// MuJoCo's integration state.
     state: Vec<f64>,
     /// Values of this step that the next reward needs: derived positions, which are not in the
     /// state.
-    carried: Carried,
+    carry: Carry,
     /// Observation, before it is written to the row.
     obs: Vec<f64>,
+    /// Number of elements of the first observation, which all have.
+    obs_size: usize,
+}
+
+impl std::fmt::Debug for Mujoco {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mujoco").field("spec", &self.spec).finish_non_exhaustive()
+    }
 }
 
 impl Mujoco {
@@ -173,20 +186,55 @@ impl Mujoco {
             let known: Vec<&str> = tasks().map(|task| task.id).collect();
             Error::Env(format!("\"{id}\" is no MuJoCo task; there are {}", known.join(", ")))
         })?;
-        task.check(options)?;
-        let model = Model::load(task.model)?;
+        Mujoco::from_task(GymnasiumTask::new(task, options)?)
+    }
+
+    /// Makes the environment of a task. Actions are bounded by the ranges of the model's actuators.
+    ///
+    /// # Errors
+    /// [`Error::Env`] if MuJoCo refuses the model, with the line of its text or file, if the
+    /// specification is not valid, and those of the task's first observation; [`Error::Native`] if the
+    /// library is missing and cannot be fetched.
+    pub fn from_task(task: impl MujocoTask) -> Result<Mujoco> {
+        let spec = task.spec();
+        let fail = |what: String| Err(Error::Env(format!("{}: {what}", spec.id)));
+        if !matches!(spec.obs_dtype, DType::F64 | DType::F32) {
+            return fail(format!("obs_dtype is {}, expected f64 or f32", spec.obs_dtype));
+        }
+        if spec.frame_skip == 0 {
+            return fail("frame_skip is 0, expected at least 1".into());
+        }
+        if !(1..=4096).contains(&spec.render_size) {
+            return fail(format!("render_size is {}, expected 1 to 4096", spec.render_size));
+        }
+        let model = MjModel::load(&spec.model).map_err(|error| match error {
+            Error::Env(problem) => broken(&spec.id, &problem),
+            error => error,
+        })?;
+        if model.nu() == 0 {
+            return fail("the model has no actuator, so there are no actions".into());
+        }
         let mut env = Mujoco {
-            bodies: task.bodies(&model)?,
             state: vec![0.0; model.state_size()],
-            carried: Carried::default(),
+            carry: Carry::default(),
             obs: Vec::new(),
-            task,
+            obs_size: 0,
+            task: Box::new(task),
+            spec,
             model,
-            options: options.clone(),
         };
-        let (qpos, qvel) = (env.model.qpos0().to_vec(), vec![0.0; env.model.nv()]);
+        let (qpos, qvel) = env.default_start();
         env.start(&qpos, &qvel)?;
+        env.obs_size = env.obs.len();
+        if env.obs_size == 0 {
+            return Err(broken(&env.spec.id, "the observation has no numbers"));
+        }
         Ok(env)
+    }
+
+    /// Returns the model's default positions, and velocities of zero.
+    fn default_start(&self) -> (Vec<f64>, Vec<f64>) {
+        (self.model.qpos0().to_vec(), vec![0.0; self.model.nv()])
     }
 
     /// Starts an episode at these positions and velocities, of `nq` and `nv` numbers, instead of
@@ -198,18 +246,17 @@ impl Mujoco {
         if qpos.len() != nq || qvel.len() != nv {
             return Err(Error::Env(format!(
                 "{}: {nq} positions and {nv} velocities are needed, {} and {} were given",
-                self.task.id,
+                self.spec.id,
                 qpos.len(),
                 qvel.len()
             )));
         }
         self.start(qpos, qvel)?;
-        self.write(obs);
-        Ok(())
+        self.write(obs)
     }
 
     /// Returns all visible geoms of a simulation, whose derived positions are up to date.
-    fn solids(&self, simulation: &Simulation<'_>) -> Vec<Solid> {
+    fn solids(&self, simulation: &MjData<'_>) -> Vec<Solid> {
         let model = &self.model;
         let kinds = model.geom_type().iter().zip(model.geom_matid()).enumerate();
         kinds
@@ -255,8 +302,8 @@ impl Mujoco {
     }
 
     /// Returns the camera of the images.
-    fn camera(&self, simulation: &mut Simulation<'_>) -> Camera {
-        if let Some(k) = self.model.camera(c"track") {
+    fn camera(&self, simulation: &mut MjData<'_>) -> Camera {
+        if let Some(k) = self.model.camera("track") {
             return Camera {
                 at: std::array::from_fn(|i| simulation.cam_xpos()[3 * k + i]),
                 axes: std::array::from_fn(|i| simulation.cam_xmat()[9 * k + i]),
@@ -273,72 +320,73 @@ impl Mujoco {
             all.sort_by(f64::total_cmp);
             *at = 0.5 * (all[(all.len() - 1) / 2] + all[all.len() / 2]);
         }
-        if let Some((from, to)) = self.task.robot.view() {
-            (distance, lookat) = (from, to.unwrap_or(lookat));
+        if let Some(camera) = self.spec.camera {
+            (distance, lookat) = (camera.distance, camera.lookat.unwrap_or(lookat));
         }
         Camera::free(lookat, distance, 90.0, -45.0)
     }
 
     fn start(&mut self, qpos: &[f64], qvel: &[f64]) -> Result<()> {
-        let Mujoco { task, bodies, options, state, carried, obs, .. } = self;
-        let work = |simulation: &mut Simulation<'_>| {
-            simulation.reset(qpos, qvel);
-            simulation.check()?;
-            simulation.state(state);
-            *carried = task.robot.carry(simulation, bodies);
-            task.observe(options, simulation, bodies, obs);
-            Ok(())
+        let Mujoco { task, spec, state, carry, obs, .. } = self;
+        let work = |data: &mut MjData<'_>| {
+            data.reset(qpos, qvel);
+            data.check()?;
+            data.state(state);
+            *carry = task.carry(data)?;
+            obs.clear();
+            task.observe(data, obs)
         };
-        self.model.simulate(work).map_err(|error| broken(task.id, &error))
+        self.model.simulate(work).map_err(|error| broken(&spec.id, &error))
     }
 
-    fn write(&self, mut obs: ObsMut<'_>) {
-        match self.options.obs_dtype {
-            DType::F64 => obs.write(&self.obs),
+    /// Writes the observation to its row.
+    fn write(&self, mut row: ObsMut<'_>) -> Result<()> {
+        let (numbers, expected) = (self.obs.len(), self.obs_size);
+        if numbers != expected {
+            let problem =
+                format!("the observation has {numbers} numbers, the first had {expected}");
+            return Err(broken(&self.spec.id, &problem));
+        }
+        match self.spec.obs_dtype {
+            DType::F64 => row.write(&self.obs),
             _ => {
-                let row = obs.elements::<f32>();
-                assert_eq!(row.len(), self.obs.len(), "the row is as the specification says");
+                let row = row.elements::<f32>();
                 row.iter_mut().zip(&self.obs).for_each(|(to, &from)| *to = from as f32);
             }
         }
+        Ok(())
     }
 }
 
-fn broken(id: &str, error: &Error) -> Error {
+fn broken(id: &str, error: &(impl std::fmt::Display + ?Sized)) -> Error {
     Error::Env(format!("{id}: {error}"))
 }
 
 impl Env for Mujoco {
     fn spec(&self) -> EnvSpec {
-        let range = self.model.actuator_ctrlrange();
         let side = |side: usize| -> Bound {
-            range
-                .iter()
-                .skip(side)
-                .step_by(2)
-                .map(|&x| f64::from(x as f32))
-                .collect::<Vec<_>>()
-                .into()
+            let range = self.model.control_range();
+            range.map(|range| f64::from(range[side] as f32)).collect::<Vec<_>>().into()
         };
         EnvSpec {
-            id: self.task.id.into(),
+            id: self.spec.id.clone(),
             observation: Space::Box {
                 low: f64::NEG_INFINITY.into(),
                 high: f64::INFINITY.into(),
-                shape: [self.obs.len()].into(),
-                dtype: self.options.obs_dtype,
+                shape: [self.obs_size].into(),
+                dtype: self.spec.obs_dtype,
             },
             action: Space::f32([self.model.nu()], side(0), side(1)),
-            max_episode_steps: Some(self.task.max_episode_steps),
-            reward_threshold: self.task.reward_threshold,
+            max_episode_steps: self.spec.max_episode_steps,
+            reward_threshold: self.spec.reward_threshold,
         }
     }
 
     fn reset(&mut self, rng: &mut EnvRng, obs: ObsMut<'_>) -> Result<()> {
-        let (qpos, qvel) = self.task.draw(&self.options, &self.model, rng);
+        let (mut qpos, mut qvel) = self.default_start();
+        self.task.reset(rng, &mut qpos, &mut qvel);
         self.start(&qpos, &qvel)?;
-        self.write(obs);
-        Ok(())
+        self.write(obs)
     }
 
     fn step(
@@ -347,68 +395,63 @@ impl Env for Mujoco {
         _rng: &mut EnvRng,
         row: ObsMut<'_>,
     ) -> Result<StepOutcome> {
-        let Mujoco { task, model, bodies, options, state, carried, obs } = self;
+        let Mujoco { task, spec, model, state, carry, obs, .. } = self;
         let action = match action {
             Action::Box(values) if values.len() == model.nu() => values,
             other => {
-                let (id, nu) = (task.id, model.nu());
-                return Err(Error::Env(format!("{id}: {nu} numbers are needed, not {other:?}")));
+                let nu = model.nu();
+                return Err(broken(&spec.id, &format!("{nu} numbers are needed, not {other:?}")));
             }
         };
-        let work = |simulation: &mut Simulation<'_>| {
-            simulation.set_state(state);
-            simulation.control(action);
-            simulation.step(task.frame_skip);
-            if task.robot.needs_forces(task.version) {
-                simulation.rne_post_constraint();
+        let work = |data: &mut MjData<'_>| {
+            data.set_state(state);
+            data.control(action);
+            data.step(spec.frame_skip);
+            if spec.cfrc_ext {
+                data.rne_post_constraint();
             }
-            simulation.check()?;
-            simulation.state(state);
-            let before = std::mem::replace(carried, task.robot.carry(simulation, bodies));
-            let outcome = task.robot.reward(&Step {
-                sim: simulation,
-                version: task.version,
-                action,
-                before: &before,
-                after: carried,
-                dt: simulation.model.timestep() * f64::from(task.frame_skip),
-                terminate_when_unhealthy: options.terminate_when_unhealthy,
-            });
-            task.observe(options, simulation, bodies, obs);
+            data.check()?;
+            data.state(state);
+            let before = std::mem::replace(carry, task.carry(data)?);
+            let dt = data.model.timestep() * f64::from(spec.frame_skip);
+            let outcome = task.reward(&MujocoStep { data, action, before, after: *carry, dt })?;
+            obs.clear();
+            task.observe(data, obs)?;
             Ok(outcome)
         };
-        let (reward, terminated) = model.simulate(work).map_err(|error| broken(task.id, &error))?;
-        self.write(row);
+        let (reward, terminated) =
+            model.simulate(work).map_err(|error| broken(&spec.id, &error))?;
+        self.write(row)?;
         Ok(StepOutcome::new(reward, terminated))
     }
 
     fn render(&mut self) -> Option<Frame> {
-        let work = |simulation: &mut Simulation<'_>| {
+        let work = |simulation: &mut MjData<'_>| {
             simulation.set_state(&self.state);
             simulation.forward();
             let solids = self.solids(simulation);
             Ok((solids, self.camera(simulation)))
         };
         let (solids, camera) = self.model.simulate(work).ok()?;
-        Some(draw(&solids, &camera, self.options.render_size))
+        Some(draw(&solids, &camera, self.spec.render_size))
     }
 
     fn save(&self) -> Result<Vec<u8>> {
-        Ok(super::env::save_f64(&[&self.carried[..], &self.state].concat()))
+        Ok(super::env::save_f64(&[&self.carry[..], &self.state].concat()))
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<()> {
         let (bytes, rest) = state.as_chunks::<8>();
-        let expected = self.carried.len() + self.state.len();
+        let expected = self.carry.len() + self.state.len();
         if bytes.len() != expected || !rest.is_empty() {
             return Err(Error::Env(format!(
                 "{}: a saved state has {} bytes, this one has {}",
-                self.task.id,
+                self.spec.id,
                 8 * expected,
                 state.len()
             )));
         }
-        let values = self.carried.iter_mut().chain(&mut self.state);
+        let values = self.carry.iter_mut().chain(&mut self.state);
         values.zip(bytes).for_each(|(value, bytes)| *value = f64::from_le_bytes(*bytes));
         Ok(())
     }

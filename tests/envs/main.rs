@@ -9,6 +9,7 @@ mod memory_tasks;
 mod minatar;
 mod mujoco;
 mod mujoco_pictures;
+mod mujoco_task;
 mod pettingzoo;
 mod podracer;
 mod pool;

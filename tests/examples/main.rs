@@ -104,6 +104,17 @@ fn custom_environment() {
 }
 
 #[test]
+fn custom_robot() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = run("custom_robot", folder.path(), "--total-timesteps 2048 --runs-dir own");
+    let mean_return = number(lines(&out, "PPO, 2048 steps")[0], "episodes ");
+    assert!((0.0..=500.0).contains(&mean_return), "{out}");
+    let dir = &lines(&out, "run: ")[0].rsplit_once(' ').unwrap().1;
+    let model = folder.path().join(dir).join("ppo_continuous_action.safetensors");
+    assert!(model.exists(), "{out}");
+}
+
+#[test]
 fn custom_algorithm() {
     let folder = tempfile::tempdir().unwrap();
     let flags = "--iterations 20 --num-envs 4 --log-dir events";

@@ -188,11 +188,12 @@ fn summary_lists_every_page() {
     assert_eq!(listed, pages);
 }
 
-const GUIDES: [&str; 7] = [
+const GUIDES: [&str; 8] = [
     "getting-started",
     "jax-users",
     "cleanrl-users",
     "custom-environment",
+    "custom-robot",
     "custom-algorithm",
     "faq",
     "glossary",
@@ -351,7 +352,7 @@ fn examples_show_their_command_and_are_in_the_readme() {
         assert!(readme.contains(&format!("[`{name}`](examples/{name}.rs)")), "{name}");
         count += 1;
     }
-    assert_eq!(count, 12);
+    assert_eq!(count, 13);
 }
 
 /// The words of Rust sources, without their comments.

@@ -1,10 +1,9 @@
 //! Ant: a robot with four legs that is rewarded for walking along x.
 
-use std::ffi::CStr;
-
-use super::library::Simulation;
+use super::data::MjData;
+use super::gymnasium::{Bodies, Noise, Robot, Seen, Step, Task, Version};
 use super::numpy::sum;
-use super::task::{Bodies, Carried, Noise, Robot, Seen, Step, Task, Version};
+use super::task::Carry;
 
 pub(super) const TASKS: [Task; 2] = [
     Task {
@@ -40,15 +39,15 @@ impl Robot for Ant {
         true
     }
 
-    fn bodies(&self) -> &'static [&'static CStr] {
-        &[c"torso"]
+    fn bodies(&self) -> &'static [&'static str] {
+        &["torso"]
     }
 
     fn needs_forces(&self, version: Version) -> bool {
         version == Version::V5
     }
 
-    fn carry(&self, sim: &Simulation<'_>, bodies: &Bodies) -> Carried {
+    fn carry(&self, sim: &MjData<'_>, bodies: &Bodies) -> Carry {
         [sim.xpos()[3 * bodies[0]], 0.0]
     }
 

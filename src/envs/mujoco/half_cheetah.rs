@@ -1,7 +1,8 @@
 //! HalfCheetah: a planar robot that is rewarded for running forwards.
 
-use super::library::Simulation;
-use super::task::{Bodies, Carried, Noise, Robot, Seen, Step, Task, Version};
+use super::data::MjData;
+use super::gymnasium::{Bodies, Noise, Robot, Seen, Step, Task, Version};
+use super::task::Carry;
 
 pub(super) const TASKS: [Task; 2] = [
     Task {
@@ -33,7 +34,7 @@ impl Robot for HalfCheetah {
         1
     }
 
-    fn carry(&self, sim: &Simulation<'_>, _bodies: &Bodies) -> Carried {
+    fn carry(&self, sim: &MjData<'_>, _bodies: &Bodies) -> Carry {
         [sim.qpos()[0], 0.0]
     }
 

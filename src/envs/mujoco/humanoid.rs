@@ -1,8 +1,9 @@
 //! Humanoid: a robot with two legs and two arms that is rewarded for walking forwards.
 
-use super::library::Simulation;
+use super::data::MjData;
+use super::gymnasium::{Bodies, Noise, Robot, Seen, Step, Task, Version};
 use super::numpy::{sum, sum_of_squares};
-use super::task::{Bodies, Carried, Noise, Robot, Seen, Step, Task, Version};
+use super::task::Carry;
 
 pub(super) const TASKS: [Task; 2] = [
     Task {
@@ -42,7 +43,7 @@ impl Robot for Humanoid {
         true
     }
 
-    fn carry(&self, sim: &Simulation<'_>, _bodies: &Bodies) -> Carried {
+    fn carry(&self, sim: &MjData<'_>, _bodies: &Bodies) -> Carry {
         [mass_center(sim), 0.0]
     }
 
@@ -75,7 +76,7 @@ pub(super) fn observe(seen: &Seen<'_>, obs: &mut Vec<f64>) {
 }
 
 /// Returns the center of mass of the whole model along x.
-fn mass_center(sim: &Simulation<'_>) -> f64 {
+fn mass_center(sim: &MjData<'_>) -> f64 {
     let (mass, position) = (sim.model.body_mass(), sim.xipos());
     let moment = mass.iter().zip(position.chunks_exact(3)).fold(0.0, |sum, (m, x)| sum + m * x[0]);
     moment / sum(mass.len(), |i| mass[i])

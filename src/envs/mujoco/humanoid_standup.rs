@@ -1,8 +1,8 @@
 //! HumanoidStandup: the humanoid, lying on its back, is rewarded for standing up.
 
+use super::gymnasium::{Noise, Robot, Seen, Step, Task, Version};
 use super::humanoid;
 use super::numpy::sum_of_squares;
-use super::task::{Noise, Robot, Seen, Step, Task, Version};
 
 pub(super) const TASKS: [Task; 2] = [
     Task {

@@ -2,7 +2,8 @@
 
 use std::hint::black_box;
 
-use super::task::{Noise, Robot, Seen, Step, Task, Version, View};
+use super::gymnasium::{Noise, Robot, Seen, Step, Task, Version};
+use super::task::FreeCamera;
 
 pub(super) const TASKS: [Task; 2] = [
     Task {
@@ -30,8 +31,8 @@ pub(super) const TASKS: [Task; 2] = [
 struct InvertedDoublePendulum;
 
 impl Robot for InvertedDoublePendulum {
-    fn view(&self) -> Option<View> {
-        Some((4.1225, Some([0.0, 0.0, 0.1225])))
+    fn view(&self) -> Option<FreeCamera> {
+        Some(FreeCamera { distance: 4.1225, lookat: Some([0.0, 0.0, 0.1225]) })
     }
 
     fn reward(&self, step: &Step<'_>) -> (f64, bool) {

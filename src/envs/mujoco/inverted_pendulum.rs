@@ -1,6 +1,7 @@
 //! InvertedPendulum: a cart is rewarded for each step that it keeps its pole upright.
 
-use super::task::{Noise, Robot, Seen, Step, Task, Version, View};
+use super::gymnasium::{Noise, Robot, Seen, Step, Task, Version};
+use super::task::FreeCamera;
 
 pub(super) const TASKS: [Task; 2] = [
     Task {
@@ -28,8 +29,8 @@ pub(super) const TASKS: [Task; 2] = [
 struct InvertedPendulum;
 
 impl Robot for InvertedPendulum {
-    fn view(&self) -> Option<View> {
-        Some((2.04, None))
+    fn view(&self) -> Option<FreeCamera> {
+        Some(FreeCamera { distance: 2.04, lookat: None })
     }
 
     fn reward(&self, step: &Step<'_>) -> (f64, bool) {

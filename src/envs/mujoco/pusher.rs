@@ -1,10 +1,9 @@
 //! Pusher: an arm with seven joints is rewarded for pushing an object to a goal.
 
-use std::ffi::CStr;
-
-use super::library::Simulation;
+use super::data::MjData;
+use super::gymnasium::{Bodies, Noise, Robot, Seen, Step, Task, Version, between};
 use super::numpy::norm;
-use super::task::{Bodies, Carried, Noise, Robot, Seen, Step, Task, Version, View, between};
+use super::task::{Carry, FreeCamera};
 use crate::envs::env::seeds::EnvRng;
 
 pub(super) const TASKS: [Task; 2] = [
@@ -33,12 +32,12 @@ pub(super) const TASKS: [Task; 2] = [
 struct Pusher;
 
 impl Robot for Pusher {
-    fn bodies(&self) -> &'static [&'static CStr] {
-        &[c"tips_arm", c"object", c"goal"]
+    fn bodies(&self) -> &'static [&'static str] {
+        &["tips_arm", "object", "goal"]
     }
 
-    fn view(&self) -> Option<View> {
-        Some((4.0, None))
+    fn view(&self) -> Option<FreeCamera> {
+        Some(FreeCamera { distance: 4.0, lookat: None })
     }
 
     fn reset_model(&self, rng: &mut EnvRng, qpos: &mut [f64], qvel: &mut [f64]) {
@@ -56,7 +55,7 @@ impl Robot for Pusher {
         qvel[at..].fill(0.0);
     }
 
-    fn carry(&self, sim: &Simulation<'_>, bodies: &Bodies) -> Carried {
+    fn carry(&self, sim: &MjData<'_>, bodies: &Bodies) -> Carry {
         let [tip, object, goal] = *bodies;
         [norm(&between(sim, object, tip)), norm(&between(sim, object, goal))]
     }

@@ -1,10 +1,9 @@
 //! Reacher: an arm with two joints is rewarded for a fingertip near the target.
 
-use std::ffi::CStr;
-
-use super::library::Simulation;
+use super::data::MjData;
+use super::gymnasium::{Bodies, Noise, Robot, Seen, Step, Task, Version, add_uniform, between};
 use super::numpy::norm;
-use super::task::{Bodies, Carried, Noise, Robot, Seen, Step, Task, Version, add_uniform, between};
+use super::task::Carry;
 use crate::envs::env::seeds::EnvRng;
 
 pub(super) const TASKS: [Task; 2] = [
@@ -33,8 +32,8 @@ pub(super) const TASKS: [Task; 2] = [
 struct Reacher;
 
 impl Robot for Reacher {
-    fn bodies(&self) -> &'static [&'static CStr] {
-        &[c"fingertip", c"target"]
+    fn bodies(&self) -> &'static [&'static str] {
+        &["fingertip", "target"]
     }
 
     fn reset_model(&self, rng: &mut EnvRng, qpos: &mut [f64], qvel: &mut [f64]) {
@@ -53,7 +52,7 @@ impl Robot for Reacher {
         qvel[at..].fill(0.0);
     }
 
-    fn carry(&self, sim: &Simulation<'_>, bodies: &Bodies) -> Carried {
+    fn carry(&self, sim: &MjData<'_>, bodies: &Bodies) -> Carry {
         [norm(&between(sim, bodies[0], bodies[1])), 0.0]
     }
 

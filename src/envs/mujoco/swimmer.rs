@@ -1,7 +1,8 @@
 //! Swimmer: a chain of three links that is rewarded for swimming forwards.
 
-use super::library::Simulation;
-use super::task::{Bodies, Carried, Noise, Robot, Seen, Step, Task, Version};
+use super::data::MjData;
+use super::gymnasium::{Bodies, Noise, Robot, Seen, Step, Task, Version};
+use super::task::Carry;
 
 pub(super) const TASKS: [Task; 2] = [
     Task {
@@ -33,7 +34,7 @@ impl Robot for Swimmer {
         2
     }
 
-    fn carry(&self, sim: &Simulation<'_>, _bodies: &Bodies) -> Carried {
+    fn carry(&self, sim: &MjData<'_>, _bodies: &Bodies) -> Carry {
         [sim.qpos()[0], 0.0]
     }
 

@@ -1,247 +1,136 @@
-//! A task: a robot with gymnasium's numbers for one id; and the trait that each robot implements.
-//!
-//! Positions of bodies, and all other derived quantities, are those at the start of the last physics
-//! step, as in gymnasium: a step of MuJoCo computes them first and then moves. Operations are in
-//! gymnasium's order; where gymnasium computes in `f32` (sums of actions with numpy 2), so does this
-//! code.
+//! Tasks of MuJoCo: the trait that a robot of one's own implements, and its specification.
 
-use std::ffi::CStr;
-
-use super::MujocoOptions;
-use super::library::{Model, Simulation};
-use super::numpy::sum_of_squares;
+use super::data::MjData;
+use super::model::Mjcf;
 use crate::envs::env::seeds::EnvRng;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::trace::types::DType;
 
-/// Noise added to the model's default at the start of an episode.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Noise {
-    /// Offsets of positions and velocities, uniform within this.
-    Uniform(f64),
-    /// Offsets of positions, uniform within this; velocities, normal with this standard deviation.
-    Normal(f64),
-    /// [`Robot::reset_model`].
-    Own,
+/// Camera of the images of a model that has none named `track`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FreeCamera {
+    /// Distance from the point that it looks at, in metres.
+    pub distance: f64,
+    /// Point that it looks at; `None` for the middle of the model.
+    pub lookat: Option<[f64; 3]>,
 }
 
-/// Version of gymnasium's formulas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Version {
-    V4,
-    V5,
+/// Specification of a [`MujocoTask`]. `..Default::default()` sets all but the model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MujocoSpec {
+    /// Id, as in `Hopper-v5`; error messages have it.
+    pub id: String,
+    /// Model of the robot and of the world around it.
+    pub model: Mjcf,
+    /// Number of physics steps in one step of the environment.
+    pub frame_skip: u32,
+    /// Number of steps after which an episode is truncated.
+    pub max_episode_steps: Option<u32>,
+    /// Mean return of a solved task.
+    pub reward_threshold: Option<f64>,
+    /// Type of the observations, to which they are rounded: `DType::F64` or `DType::F32`.
+    pub obs_dtype: DType,
+    /// True if each step ends with the computation of [`MjData::cfrc_ext`], which takes time.
+    pub cfrc_ext: bool,
+    /// Camera of the images; `None` for MuJoCo's default.
+    pub camera: Option<FreeCamera>,
+    /// Number of rows, and of columns, of the images.
+    pub render_size: usize,
 }
 
-/// Indices of the bodies that a robot reads, in the order of [`Robot::bodies`].
-pub(super) type Bodies = [usize; 3];
-
-/// Values of this step that the next reward needs: a position, or distances.
-pub(super) type Carried = [f64; 2];
-
-/// Camera for a model without one: its distance, and the point that it looks at, if that is not the
-/// middle of the model.
-pub(super) type View = (f64, Option<[f64; 3]>);
-
-/// One robot: gymnasium's Python class of the same name.
-pub(super) trait Robot: Sync {
-    /// Returns the number of positions that only locate the robot in the world. They are observed
-    /// only if `exclude_current_positions` is false.
-    fn num_location_positions(&self) -> usize {
-        0
+impl Default for MujocoSpec {
+    fn default() -> Self {
+        MujocoSpec {
+            id: "MujocoTask".into(),
+            model: Mjcf::Text("<mujoco/>".into()),
+            frame_skip: 1,
+            max_episode_steps: Some(1000),
+            reward_threshold: None,
+            obs_dtype: DType::F32,
+            cfrc_ext: false,
+            camera: None,
+            render_size: 240,
+        }
     }
+}
 
-    /// Returns true if a fall makes the robot unhealthy, and an option decides if that ends the
-    /// episode; false if a fall always ends it, or the robot cannot fall.
-    fn has_health(&self) -> bool {
-        false
-    }
+/// Values of a step that the reward of the next needs, such as a position.
+pub type Carry = [f64; 2];
 
-    /// Returns the names of the bodies whose positions are read.
-    fn bodies(&self) -> &'static [&'static CStr] {
-        &[]
-    }
+/// A robot and its task, from which [`Mujoco`](super::Mujoco) makes an environment: what
+/// Gymnasium's `MujocoEnv` asks of a subclass.
+///
+/// ```
+/// use podracer::Result;
+/// use podracer::envs::mujoco::{Mjcf, MjData, Mujoco, MujocoSpec, MujocoStep, MujocoTask};
+///
+/// /// A ball on a slide is rewarded for staying near the origin.
+/// struct Slide;
+///
+/// impl MujocoTask for Slide {
+///     fn spec(&self) -> MujocoSpec {
+///         let model = r#"<mujoco><worldbody><body name="ball">
+///             <joint name="x" type="slide" axis="1 0 0" damping="0.1"/><geom size="0.1"/>
+///         </body></worldbody><actuator><motor joint="x" ctrlrange="-1 1"/></actuator></mujoco>"#;
+///         MujocoSpec { id: "Slide-v0".into(), model: Mjcf::Text(model.into()), ..Default::default() }
+///     }
+///
+///     fn reward(&self, step: &MujocoStep<'_>) -> Result<(f64, bool)> {
+///         let x = step.data.body("ball")?.xpos[0];
+///         Ok((-x.abs(), x.abs() > 2.0))
+///     }
+///
+///     fn observe(&self, data: &MjData<'_>, obs: &mut Vec<f64>) -> Result<()> {
+///         obs.extend_from_slice(data.qpos());
+///         obs.extend_from_slice(data.qvel());
+///         Ok(())
+///     }
+/// }
+///
+/// podracer::envs::register("Slide-v0", || Ok(Box::new(Mujoco::from_task(Slide)?)))?;
+/// # Ok::<(), podracer::Error>(())
+/// ```
+pub trait MujocoTask: Send + Sync + 'static {
+    /// Returns the specification.
+    fn spec(&self) -> MujocoSpec;
 
-    /// Returns the camera, if the model has none.
-    fn view(&self) -> Option<View> {
-        None
-    }
+    /// Changes the start of an episode: the model's default positions, `nq` numbers, and velocities
+    /// of zero, `nv` numbers.
+    fn reset(&self, _rng: &mut EnvRng, _qpos: &mut [f64], _qvel: &mut [f64]) {}
 
-    /// Returns true if a step ends with `mj_rnePostConstraint`. Gymnasium always calls it; it
-    /// matters only to robots that read its results.
-    fn needs_forces(&self, _version: Version) -> bool {
-        false
-    }
-
-    /// Draws the start of an episode, for tasks with [`Noise::Own`]: changes the model's default
-    /// positions, and velocities of zero.
-    fn reset_model(&self, _rng: &mut EnvRng, _qpos: &mut [f64], _qvel: &mut [f64]) {}
-
-    /// Computes the values of this step that the next reward needs.
-    fn carry(&self, _sim: &Simulation<'_>, _bodies: &Bodies) -> Carried {
-        Carried::default()
+    /// Returns values of the start of an episode or of the end of a step that the reward of the
+    /// next step needs. Positions and velocities before a step are not kept otherwise.
+    ///
+    /// # Errors
+    /// Returns those of [`MjData`], which end the episode.
+    fn carry(&self, _data: &MjData<'_>) -> Result<Carry> {
+        Ok(Carry::default())
     }
 
     /// Returns the reward of a step, and true if it ended the episode.
-    fn reward(&self, step: &Step<'_>) -> (f64, bool);
+    ///
+    /// # Errors
+    /// Returns those of [`MjData`], which end the episode.
+    fn reward(&self, step: &MujocoStep<'_>) -> Result<(f64, bool)>;
 
-    /// Appends the observation to `obs`. `qpos` is the observed part of the positions.
-    fn observe(&self, seen: &Seen<'_>, obs: &mut Vec<f64>);
+    /// Appends the observation to `obs`: as many numbers each time.
+    ///
+    /// # Errors
+    /// Returns those of [`MjData`], which end the episode.
+    fn observe(&self, data: &MjData<'_>, obs: &mut Vec<f64>) -> Result<()>;
 }
 
-/// Input of a reward.
-pub(super) struct Step<'a> {
-    pub(super) sim: &'a Simulation<'a>,
-    pub(super) version: Version,
-    /// Raw action.
-    pub(super) action: &'a [f32],
-    /// Values carried from the step before, and those of this step.
-    pub(super) before: &'a Carried,
-    pub(super) after: &'a Carried,
-    /// Time of the step in seconds: the physics step times the frame skip.
-    pub(super) dt: f64,
-    /// True if an unhealthy robot ends the episode.
-    pub(super) terminate_when_unhealthy: bool,
-}
-
-impl Step<'_> {
-    /// Returns the speed of the first carried value, in metres per second.
-    pub(super) fn velocity(&self) -> f64 {
-        (self.after[0] - self.before[0]) / self.dt
-    }
-
-    /// Returns `weight` times the sum of the squares of the action, computed in `f32`.
-    pub(super) fn control_cost(&self, weight: f32) -> f64 {
-        f64::from(weight * sum_of_squares(self.action))
-    }
-
-    /// Returns the reward for being healthy. Until v4, an episode that ends unhealthy gets that of
-    /// its last step too.
-    pub(super) fn healthy_reward(&self, healthy: bool, reward: f64) -> f64 {
-        let always = self.version == Version::V4 && self.terminate_when_unhealthy;
-        if healthy || always { reward } else { 0.0 }
-    }
-
-    /// Returns true if the robot's health ends the episode.
-    pub(super) fn terminated(&self, healthy: bool) -> bool {
-        !healthy && self.terminate_when_unhealthy
-    }
-}
-
-/// Input of an observation.
-pub(super) struct Seen<'a> {
-    pub(super) sim: &'a Simulation<'a>,
-    pub(super) version: Version,
-    pub(super) bodies: &'a Bodies,
-    /// Positions, without those that an option leaves out.
-    pub(super) qpos: &'a [f64],
-}
-
-/// Parameters of one id.
-pub(super) struct Task {
-    pub(super) id: &'static str,
-    /// File of the model.
-    pub(super) model: &'static str,
-    pub(super) robot: &'static dyn Robot,
-    pub(super) version: Version,
-    pub(super) frame_skip: u32,
-    pub(super) noise: Noise,
-    pub(super) max_episode_steps: u32,
-    pub(super) reward_threshold: Option<f64>,
-}
-
-impl std::fmt::Debug for Task {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Task").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
-impl Task {
-    /// Returns an error for options that this task does not have.
-    pub(super) fn check(&self, options: &MujocoOptions) -> Result<()> {
-        let fail = |what: String| Err(Error::Config(format!("{}: {what}", self.id)));
-        if !matches!(options.obs_dtype, DType::F64 | DType::F32) {
-            let dtype = options.obs_dtype;
-            return fail(format!("obs_dtype is {dtype}, expected f64 (as in gymnasium) or f32"));
-        }
-        if !options.exclude_current_positions && self.robot.num_location_positions() == 0 {
-            return fail("exclude_current_positions is false, but it leaves none out".into());
-        }
-        if !options.terminate_when_unhealthy && !self.robot.has_health() {
-            return fail("terminate_when_unhealthy is false, but it knows no health".into());
-        }
-        if !(1..=4096).contains(&options.render_size) {
-            return fail(format!("render_size is {}, expected 1 to 4096", options.render_size));
-        }
-        match (options.reset_noise_scale, self.noise) {
-            (Some(_), Noise::Own) => {
-                fail("reset_noise_scale is set, but its start is fixed".into())
-            }
-            (Some(scale), _) if !(0.0..=1e3).contains(&scale) => {
-                fail(format!("reset_noise_scale is {scale}, expected 0 to 1000"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Looks up the bodies that the robot names.
-    pub(super) fn bodies(&self, model: &Model) -> Result<Bodies> {
-        let mut bodies = Bodies::default();
-        for (body, name) in bodies.iter_mut().zip(self.robot.bodies()) {
-            *body = model.body(name)?;
-        }
-        Ok(bodies)
-    }
-
-    /// Draws positions and velocities of an episode's start, in gymnasium's order.
-    pub(super) fn draw(
-        &self,
-        options: &MujocoOptions,
-        model: &Model,
-        rng: &mut EnvRng,
-    ) -> (Vec<f64>, Vec<f64>) {
-        let mut qpos = model.qpos0().to_vec();
-        let mut qvel = vec![0.0; model.nv()];
-        match self.noise {
-            Noise::Uniform(scale) => {
-                let scale = options.reset_noise_scale.unwrap_or(scale);
-                add_uniform(&mut qpos, scale, rng);
-                add_uniform(&mut qvel, scale, rng);
-            }
-            Noise::Normal(scale) => {
-                let scale = options.reset_noise_scale.unwrap_or(scale);
-                add_uniform(&mut qpos, scale, rng);
-                qvel.iter_mut().for_each(|value| *value = scale * rng.normal());
-            }
-            Noise::Own => self.robot.reset_model(rng, &mut qpos, &mut qvel),
-        }
-        (qpos, qvel)
-    }
-
-    /// Writes the observation to `obs`.
-    pub(super) fn observe(
-        &self,
-        options: &MujocoOptions,
-        sim: &Simulation<'_>,
-        bodies: &Bodies,
-        obs: &mut Vec<f64>,
-    ) {
-        let skipped = match options.exclude_current_positions {
-            true => self.robot.num_location_positions(),
-            false => 0,
-        };
-        obs.clear();
-        let qpos = &sim.qpos()[skipped..];
-        self.robot.observe(&Seen { sim, version: self.version, bodies, qpos }, obs);
-    }
-}
-
-/// Adds noise, uniform within `scale`, to each value.
-pub(super) fn add_uniform(values: &mut [f64], scale: f64, rng: &mut EnvRng) {
-    values.iter_mut().for_each(|value| *value += rng.uniform(-scale, scale));
-}
-
-/// Returns the vector from body `b` to body `a`.
-pub(super) fn between(sim: &Simulation<'_>, a: usize, b: usize) -> [f64; 3] {
-    let position = sim.xpos();
-    std::array::from_fn(|k| position[3 * a + k] - position[3 * b + k])
+/// Step of a [`MujocoTask`], from which its reward is computed.
+#[derive(Debug)]
+pub struct MujocoStep<'a> {
+    /// Simulation after the step.
+    pub data: &'a MjData<'a>,
+    /// Action, as it was given: the controls are within the actuators' ranges.
+    pub action: &'a [f32],
+    /// [`carry`](MujocoTask::carry) of the step before.
+    pub before: Carry,
+    /// [`carry`](MujocoTask::carry) of this step.
+    pub after: Carry,
+    /// Time of the step in seconds: the time of a physics step times the frame skip.
+    pub dt: f64,
 }

@@ -1,7 +1,8 @@
 //! Walker2d: a planar robot with two legs that is rewarded for walking forwards.
 
-use super::library::Simulation;
-use super::task::{Bodies, Carried, Noise, Robot, Seen, Step, Task, Version};
+use super::data::MjData;
+use super::gymnasium::{Bodies, Noise, Robot, Seen, Step, Task, Version};
+use super::task::Carry;
 
 pub(super) const TASKS: [Task; 2] = [
     Task {
@@ -37,7 +38,7 @@ impl Robot for Walker2d {
         true
     }
 
-    fn carry(&self, sim: &Simulation<'_>, _bodies: &Bodies) -> Carried {
+    fn carry(&self, sim: &MjData<'_>, _bodies: &Bodies) -> Carry {
         [sim.qpos()[0], 0.0]
     }
 
