@@ -27,6 +27,9 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value = "1000000")]
     pub total_timesteps: u64,
+    /// The number of parallel environments
+    #[arg(long, default_value = "1")]
+    pub num_envs: usize,
     /// The learning rate of the optimizers
     #[arg(long, default_value = "3e-4")]
     pub learning_rate: f64,
@@ -57,7 +60,10 @@ pub struct Args {
     /// The clip range of the target policy noise, relative to the action scale
     #[arg(long, default_value = "0.5")]
     pub noise_clip: f64,
-    /// Iterations of --policy-frequency steps in one compiled call; 0: at least 100 steps
+    /// The number of critic updates after each step of the environments
+    #[arg(long, default_value = "1")]
+    pub gradient_steps: usize,
+    /// Iterations of --policy-frequency steps in one compiled call; 0: at least 100 timesteps
     #[arg(long, default_value = "0")]
     pub updates_per_call: usize,
 }
@@ -67,14 +73,19 @@ impl Args {
     /// ends between calls.
     fn updates_per_call(&self) -> usize {
         match self.updates_per_call {
-            0 => 100_usize.div_ceil(self.policy_frequency),
+            0 => 100_usize.div_ceil(self.steps_per_iteration()),
             updates => updates,
         }
     }
 
+    /// Number of timesteps in one iteration.
+    fn steps_per_iteration(&self) -> usize {
+        self.policy_frequency * self.num_envs
+    }
+
     /// Number of timesteps in one call of the compiled program.
     fn steps_per_call(&self) -> u64 {
-        (self.updates_per_call() * self.policy_frequency) as u64
+        (self.updates_per_call() * self.steps_per_iteration()) as u64
     }
 
     fn optimizer(&self) -> Adam {
@@ -85,7 +96,7 @@ impl Args {
         let (total, steps) = (self.total_timesteps, self.steps_per_call());
         let expected = format!("at least {steps}, the timesteps of one call");
         ensure(total >= steps, "total-timesteps", total, &expected)?;
-        within("buffer-size", self.buffer_size, self.policy_frequency, i32::MAX as usize)
+        within("buffer-size", self.buffer_size, self.steps_per_iteration(), i32::MAX as usize)
     }
 }
 
@@ -202,7 +213,7 @@ fn noisy_action(
     actor.bounds.clip(action + noise * actor.bounds.action_scale())
 }
 
-/// State of the environment between two steps; N is 1.
+/// State of the N environments between two steps.
 #[derive(Debug, Tree)]
 pub struct EnvState<T> {
     pub handle: Handle<T>, // orders the pool's steps, as that of EnvPool's `xla()`
@@ -210,7 +221,7 @@ pub struct EnvState<T> {
     pub key: Key<T>,
 }
 
-/// Steps the environment once, with exploration noise if `learning`, otherwise with uniformly
+/// Steps all environments once, with exploration noise if `learning`, otherwise with uniformly
 /// random actions; returns N transitions.
 fn env_step(
     envs: &XlaPool,
@@ -359,25 +370,20 @@ pub struct RunnerState<T> {
 /// Results of an iteration: the next state, and the episodes and metrics.
 type IterationOutput = (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>));
 
-/// Takes `policy_frequency` timesteps in the environment and, if `learning`, as many gradient steps
-/// of the critics and one of the actor.
-fn train_iteration(
-    envs: &XlaPool,
-    state: RunnerState<Tensor>,
-    learning: bool,
+/// State carried between gradient steps.
+type UpdateState = (TrainState<Tensor>, Key<Tensor>);
+
+/// Takes `policy_frequency` gradient steps of the critics and one of the actor, on batches of the
+/// replay buffer; returns the metrics of the last.
+fn gradient_steps(
+    (mut train_state, mut key): UpdateState,
+    replay_buffer: &ReplayBuffer<Tensor, Transition<Tensor>>,
     args: &Args,
-) -> IterationOutput {
-    let RunnerState { mut train_state, replay_buffer, env_state } = state;
-    let (mut env_state, transitions, episodes) =
-        env_steps(envs, &train_state.agent.actor, env_state, learning, args);
-    let replay_buffer = replay_buffer.add(transitions);
-    if !learning {
-        return (RunnerState { train_state, replay_buffer, env_state }, (episodes, None));
-    }
+) -> (UpdateState, Option<Metrics<Tensor>>) {
     let mut metrics = None;
     for step in 1..=args.policy_frequency {
-        let [key, sample_key, noise_key] = env_state.key.split_n();
-        env_state.key = key;
+        let [next_key, sample_key, noise_key] = key.split_n();
+        key = next_key;
         let batch = replay_buffer.sample(sample_key, args.batch_size);
         let (critic, actor_loss);
         (train_state, critic) = update_critic(train_state, &batch, noise_key, args);
@@ -386,6 +392,29 @@ fn train_iteration(
             metrics = Some(Metrics { critic, actor_loss });
         }
     }
+    ((train_state, key), metrics)
+}
+
+/// Takes `policy_frequency` steps in the environments and, if `learning`, `gradient_steps` times as
+/// many gradient steps of the critics.
+fn train_iteration(
+    envs: &XlaPool,
+    state: RunnerState<Tensor>,
+    learning: bool,
+    args: &Args,
+) -> IterationOutput {
+    let RunnerState { train_state, replay_buffer, env_state } = state;
+    let (mut env_state, transitions, episodes) =
+        env_steps(envs, &train_state.agent.actor, env_state, learning, args);
+    let replay_buffer = replay_buffer.add(transitions);
+    if !learning {
+        return (RunnerState { train_state, replay_buffer, env_state }, (episodes, None));
+    }
+    let update = |state, ()| gradient_steps(state, &replay_buffer, args);
+    let count = ScanOptions::length(args.gradient_steps);
+    let ((train_state, key), metrics) = scan_with(update, (train_state, env_state.key), (), count);
+    env_state.key = key;
+    let metrics = tree::map(metrics, |x: Tensor| x.index_axis(0, -1));
     (RunnerState { train_state, replay_buffer, env_state }, (episodes, metrics))
 }
 
@@ -403,7 +432,7 @@ fn train_iterations(
 }
 
 fn train(args: &Args) -> Result<Summary> {
-    let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.seed)?;
+    let (pool, obs_size, bounds) = pools::continuous(args, args.num_envs, args.run.seed)?;
     let (handle, envs) = pool.xla()?;
     let envs = envs.with_final_obs()?;
     let mut trainer = Trainer::start(args, args.steps_per_call())?;

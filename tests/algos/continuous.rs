@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use podracer::algos::{
-    a2c_continuous_action as a2c, ddpg_continuous_action as ddpg, ppo_continuous_action as ppo,
+    a2c_continuous_action as a2c, crossq_continuous_action as crossq,
+    ddpg_continuous_action as ddpg, ppo_continuous_action as ppo,
     ppo_continuous_action_lstm as ppo_lstm, rpo_continuous_action as rpo,
     sac_continuous_action as sac, td3_continuous_action as td3,
 };
@@ -15,6 +16,8 @@ use podracer::rl::buffers::replay::{Transition, concatenate_steps};
 use podracer::rl::environments::bounds::Bounds;
 use podracer::trace::ops::constant;
 use podracer::{Array, DType, Key, Tensor, Tree, interpret, random, tree, value_and_grad};
+
+use super::models::model;
 
 // ------------------------------------------------------------------------------------- fixtures
 
@@ -351,6 +354,32 @@ fn sac_updates_targets_when_due() {
     assert_eq!(never_due, model(&["--tau", "0", "--exp-name", "b"]));
     assert_ne!(never_due, model(&["--target-network-frequency", "3", "--exp-name", "c"]));
     assert_ne!(never_due, model(&["--no-autotune", "--tau", "0", "--exp-name", "d"]));
+}
+
+/// The number of critic updates of ten steps of four environments, three updates after each.
+fn critic_updates<A: Algorithm>(more: &[&str]) -> i32 {
+    let runs = tempfile::tempdir().unwrap();
+    let flags = [
+        "--total-timesteps=240",
+        "--num-envs=4",
+        "--policy-frequency=2",
+        "--updates-per-call=5",
+        "--gradient-steps=3",
+        "--save-model",
+        "--eval-episodes=0",
+    ];
+    let args = args::<A>(runs.path(), OFF_POLICY, &[&flags, more].concat());
+    let saved = model(&args.train().unwrap());
+    let count = saved.iter().find(|(name, _)| name.ends_with("opt_state.qf.count")).unwrap();
+    i32::from_le_bytes(count.1[..].try_into().unwrap())
+}
+
+#[test]
+fn gradient_steps_follow_each_step_of_several_environments() {
+    assert_eq!(critic_updates::<sac::Args>(&[]), 30);
+    assert_eq!(critic_updates::<td3::Args>(&[]), 30);
+    assert_eq!(critic_updates::<ddpg::Args>(&[]), 30);
+    assert_eq!(critic_updates::<crossq::Args>(&["--n-neurons=16"]), 30);
 }
 
 // ------------------------------------------------------------------------------------- bad input

@@ -1,10 +1,13 @@
 //! DDPG, TD3 and SAC: `tests/fixtures/algos/cleanrl/continuous.py` recorded CleanRL's
-//! `ddpg_continuous_action_jax.py`, `td3_continuous_action_jax.py` and `sac_continuous_action.py`.
+//! `ddpg_continuous_action_jax.py`, `td3_continuous_action_jax.py` and `sac_continuous_action.py`, and
+//! `fast_td3.py` beside it the authors' FastTD3.
 
 use podracer::algos::{
-    ddpg_continuous_action as ddpg, sac_continuous_action as sac, td3_continuous_action as td3,
+    ddpg_continuous_action as ddpg, fast_td3, sac_continuous_action as sac,
+    td3_continuous_action as td3,
 };
 use podracer::nn::Mlp;
+use podracer::nn::normalize::RunningMeanStd;
 use podracer::rl::Algorithm;
 use podracer::rl::buffers::replay::Transition;
 use podracer::rl::environments::bounds::Bounds;
@@ -173,5 +176,65 @@ fn sac_follows_cleanrl() {
         let critics = qf.map(|qf| qf.layers);
         recorded[0].check(update, &SacNetworks { actor: actor.layers, critics, log_alpha });
         recorded[1].check(update, &target.map(|qf| qf.layers));
+    }
+}
+
+#[test]
+fn fast_td3_follows_its_authors() {
+    let flags = [
+        "--tau=0.5",
+        "--critic-learning-rate=1e-4",
+        "--actor-learning-rate=1e-4",
+        "--critic-hidden-dim=32",
+        "--actor-hidden-dim=32",
+        "--num-atoms=21",
+        "--v-min=-10",
+        "--v-max=10",
+        "--policy-noise=0.2",
+        "--noise-clip=0.1",
+    ];
+    let args = fast_td3::Args::from_flags(flags).unwrap();
+    let bounds = Bounds::new(&[-1.0, -2.0], &[1.0, 3.0]).unwrap();
+    type Input<T> = (fast_td3::TrainState<T>, Transition<T>, T);
+    let critic = jit(|(train_state, batch, noise): Input<Tensor>| {
+        fast_td3::update_critic(train_state, &batch, noise, &args).0
+    });
+    let actor = jit(|(train_state, batch): (fast_td3::TrainState<Tensor>, Transition<Tensor>)| {
+        fast_td3::update_actor(train_state, &batch, &args).0
+    });
+    let target = jit(|train_state: fast_td3::TrainState<Tensor>| {
+        fast_td3::update_target(train_state, &args)
+    });
+    let init = |key: Key<Tensor>| {
+        let fast_td3::Agent { actor, qf } = fast_td3::Agent::init(key, OBS, &bounds, &args);
+        (actor.layers, qf.map(|qf| qf.layers))
+    };
+    let networks = start("", |key| {
+        let (actor, critics) = init(key);
+        Td3Networks { actor, critics }
+    });
+    let q_networks = |critics: [Mlp<Array>; 2]| critics.map(|layers| fast_td3::QNetwork { layers });
+    let agent = fast_td3::Agent {
+        actor: fast_td3::Actor { layers: networks.actor, bounds: bounds.clone() },
+        qf: q_networks(networks.critics),
+    };
+    let opt_state =
+        fast_td3::OptState { actor: adam_state(&agent.actor), qf: adam_state(&agent.qf) };
+    let obs_stats = jit(|()| RunningMeanStd::new([OBS], podracer::DType::F32)).call(()).unwrap();
+    let targets = q_networks(start("target ", |key| init(key).1));
+    let mut train_state = fast_td3::TrainState { agent, target: targets, opt_state, obs_stats };
+    let [online, of_targets] = ["fast_td3", "fast_td3_targets"].map(Trajectory::of);
+    for update in 0..UPDATES {
+        let batch = transitions(update, 1.0);
+        let noise = floats(&format!("noise {update}"), [BATCH, ACT]);
+        train_state = critic.call((train_state, batch.clone(), noise)).unwrap();
+        if update % args.policy_frequency == 1 {
+            train_state = actor.call((train_state, batch)).unwrap();
+        }
+        train_state = target.call(train_state).unwrap();
+        let fast_td3::Agent { actor, qf } = train_state.agent.clone();
+        let critics = qf.map(|qf| qf.layers);
+        online.check(update, &Td3Networks { actor: actor.layers, critics });
+        of_targets.check(update, &train_state.target.clone().map(|qf| qf.layers));
     }
 }
