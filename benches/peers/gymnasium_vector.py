@@ -52,7 +52,7 @@ def vector(env_id, kind, num_envs):
     return rate
 
 
-def pool(env_id, num_envs):
+def envpool_vector(env_id, num_envs):
     import envpool
 
     envs = envpool.make(env_id.removeprefix("envpool:"), env_type="gymnasium", num_envs=num_envs, num_threads=2)
@@ -76,7 +76,7 @@ def main():
             with multiprocessing.Pool(2) as pool:
                 rate = sum(pool.starmap(loop, [(env_id, int(num_envs) // 2)] * 2, chunksize=1))
         elif kind == "envpool":
-            rate = pool(env_id, int(num_envs))
+            rate = envpool_vector(env_id, int(num_envs))
         else:
             rate = vector(env_id, kind, int(num_envs))
         print(rate, flush=True)
