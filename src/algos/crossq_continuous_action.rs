@@ -68,7 +68,7 @@ pub struct Args {
     /// The number of critic updates after each step of the environments
     #[arg(long, default_value = "1")]
     pub gradient_steps: usize,
-    /// Iterations of --policy-frequency steps in one compiled call; 0: at least 100 timesteps
+    /// Iterations of --policy-frequency steps in one call; 0: at least 100 timesteps
     #[arg(long, default_value = "0")]
     pub updates_per_call: usize,
 }

@@ -60,10 +60,10 @@ pub struct Args {
     /// The clip range of the target policy noise, relative to the action scale
     #[arg(long, default_value = "0.5")]
     pub noise_clip: f64,
-    /// The smallest standard deviation of the exploration noise, relative to the action scale
+    /// The smallest deviation of the exploration noise, relative to the action scale
     #[arg(long, default_value = "0.001")]
     pub std_min: f64,
-    /// The largest standard deviation of the exploration noise, relative to the action scale
+    /// The largest deviation of the exploration noise, relative to the action scale
     #[arg(long, default_value = "0.4")]
     pub std_max: f64,
     /// The timestep at which learning starts
@@ -84,10 +84,10 @@ pub struct Args {
     /// The largest atom of the support
     #[arg(long, default_value = "250.0")]
     pub v_max: f64,
-    /// The number of units of the critics' first hidden layer; the next two have a half and a quarter
+    /// Units of the critics' hidden layers: this many, a half and a quarter of it
     #[arg(long, default_value = "1024")]
     pub critic_hidden_dim: usize,
-    /// The number of units of the actor's first hidden layer; the next two have a half and a quarter
+    /// Units of the actor's hidden layers: this many, a half and a quarter of it
     #[arg(long, default_value = "512")]
     pub actor_hidden_dim: usize,
     /// The standard deviation of the initial weights of the actor's last layer
