@@ -192,14 +192,15 @@ impl Mujoco {
     /// Makes the environment of a task. Actions are bounded by the ranges of the model's actuators.
     ///
     /// # Errors
-    /// [`Error::Env`] if MuJoCo refuses the model, with the line of its text or file, if the
-    /// specification is not valid, and those of the task's first observation; [`Error::Native`] if the
-    /// library is missing and cannot be fetched.
+    /// [`Error::Config`] if the specification is not valid; [`Error::Env`] if MuJoCo refuses the model,
+    /// with the line of its text or file, and those of the task's first observation;
+    /// [`Error::Native`] if the library is missing and cannot be fetched.
     pub fn from_task(task: impl MujocoTask) -> Result<Mujoco> {
         let spec = task.spec();
-        let fail = |what: String| Err(Error::Env(format!("{}: {what}", spec.id)));
+        let fail = |what: String| Err(Error::Config(format!("{}: {what}", spec.id)));
         if !matches!(spec.obs_dtype, DType::F64 | DType::F32) {
-            return fail(format!("obs_dtype is {}, expected f64 or f32", spec.obs_dtype));
+            let dtype = spec.obs_dtype;
+            return fail(format!("obs_dtype is {dtype}, expected f64 (as in gymnasium) or f32"));
         }
         if spec.frame_skip == 0 {
             return fail("frame_skip is 0, expected at least 1".into());
@@ -411,12 +412,14 @@ impl Env for Mujoco {
                 data.rne_post_constraint();
             }
             data.check()?;
-            data.state(state);
-            let before = std::mem::replace(carry, task.carry(data)?);
+            let (before, after) = (*carry, task.carry(data)?);
             let dt = data.model.timestep() * f64::from(spec.frame_skip);
-            let outcome = task.reward(&MujocoStep { data, action, before, after: *carry, dt })?;
+            let outcome = task.reward(&MujocoStep { data, action, before, after, dt })?;
             obs.clear();
             task.observe(data, obs)?;
+            // Only now, so that an error leaves the environment in the state before the step.
+            data.state(state);
+            *carry = after;
             Ok(outcome)
         };
         let (reward, terminated) =

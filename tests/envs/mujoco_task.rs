@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 const MODEL: &str = include_str!("../fixtures/envs/mujoco_task.xml");
 
-/// What one step of the fixture has.
+/// One step of the fixture.
 #[derive(Debug, Deserialize, PartialEq)]
 struct Recorded {
     time: f64,
@@ -211,7 +211,7 @@ fn errors_of_tasks_say_where() {
     );
     assert_eq!(
         spec(|spec| spec.obs_dtype = DType::U8),
-        "Fixture-v0: obs_dtype is u8, expected f64 or f32"
+        "Fixture-v0: obs_dtype is u8, expected f64 (as in gymnasium) or f32"
     );
     let error = made(Functions { observe: |_, _| Ok(()), ..Default::default() });
     assert_eq!(error, "Fixture-v0: the observation has no numbers");

@@ -31,7 +31,7 @@ pub(super) struct Settings<'a> {
     pub(super) options: &'a GymnasiumOptions,
     pub(super) placement: Placement,
     pub(super) max_episode_steps: Option<u32>,
-    /// Threads of EnvPool; 0 for as many as it chooses.
+    /// Number of threads of EnvPool.
     pub(super) num_threads: usize,
     /// True if a step that ends an episode starts the next one.
     pub(super) reset_in_step: bool,

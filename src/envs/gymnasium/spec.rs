@@ -19,7 +19,7 @@ pub(super) struct Description {
     gymnasium: GymnasiumSpaces,
 }
 
-/// Spaces of an environment of Gymnasium or PettingZoo as Python has them. A pool flattens observations
+/// Spaces of an environment as Python has them. A pool flattens observations
 /// in the order of the space, and counts choices from 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GymnasiumSpaces {

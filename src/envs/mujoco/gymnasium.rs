@@ -13,7 +13,6 @@ use super::numpy::sum_of_squares;
 use super::task::{Carry, FreeCamera, MujocoSpec, MujocoStep, MujocoTask};
 use crate::envs::env::seeds::EnvRng;
 use crate::error::{Error, Result};
-use crate::trace::types::DType;
 
 /// Noise added to the model's default at the start of an episode.
 #[derive(Debug, Clone, Copy)]
@@ -153,18 +152,11 @@ impl Task {
     /// Returns an error for options that this task does not have.
     pub(super) fn check(&self, options: &MujocoOptions) -> Result<()> {
         let fail = |what: String| Err(Error::Config(format!("{}: {what}", self.id)));
-        if !matches!(options.obs_dtype, DType::F64 | DType::F32) {
-            let dtype = options.obs_dtype;
-            return fail(format!("obs_dtype is {dtype}, expected f64 (as in gymnasium) or f32"));
-        }
         if !options.exclude_current_positions && self.robot.num_location_positions() == 0 {
             return fail("exclude_current_positions is false, but it leaves none out".into());
         }
         if !options.terminate_when_unhealthy && !self.robot.has_health() {
             return fail("terminate_when_unhealthy is false, but it knows no health".into());
-        }
-        if !(1..=4096).contains(&options.render_size) {
-            return fail(format!("render_size is {}, expected 1 to 4096", options.render_size));
         }
         match (options.reset_noise_scale, self.noise) {
             (Some(_), Noise::Own) => {

@@ -13,7 +13,7 @@ pub struct SavedSpec {
     action: Described,
     max_episode_steps: Option<u32>,
     reward_threshold: Option<f64>,
-    /// Spaces as Python has them, for an environment of Gymnasium or PettingZoo.
+    /// Spaces as Python has them, for an environment in Python.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gymnasium: Option<GymnasiumSpaces>,
 }

@@ -106,7 +106,7 @@ impl TrainedPolicy {
         TrainedPolicy { gymnasium_spaces, ..self }
     }
 
-    /// Returns the spaces as Python has them, for an environment of Gymnasium or PettingZoo: the order
+    /// Returns the spaces as Python has them, for an environment in Python: the order
     /// in which the parts of a `Dict` are flattened, and the `start` of a `Discrete`, which is to be
     /// added to the actions where no [`EnvPool`](crate::envs::EnvPool) does so.
     pub fn gymnasium_spaces(&self) -> Option<&GymnasiumSpaces> {

@@ -1,4 +1,4 @@
-//! Options of environments of Gymnasium and PettingZoo, as flags.
+//! Options of environments in Python, as flags.
 
 use std::time::Duration;
 
@@ -31,8 +31,7 @@ impl EnvOptions<'_> {
         for (flag, value) in [("env-kwargs", self.kwargs), ("env-wrappers", self.wrappers)] {
             if value.is_some() {
                 return Err(Error::Config(format!(
-                    "--{flag}: only for environments of Gymnasium and PettingZoo, as in --env-id \
-                     gymnasium:{env_id}"
+                    "--{flag}: only for environments in Python, as in --env-id gymnasium:{env_id}"
                 )));
             }
         }
