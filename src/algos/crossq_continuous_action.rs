@@ -528,38 +528,6 @@ pub struct RunnerState<T> {
 /// Results of an iteration: the next state, and the episodes and metrics.
 type IterationOutput = (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>));
 
-/// State carried between gradient steps.
-type UpdateState = (TrainState<Tensor>, Key<Tensor>);
-
-/// Takes `policy_frequency` gradient steps of the critics and one of the actor and the temperature, on batches of the
-/// replay buffer; returns the metrics of the last.
-fn gradient_steps(
-    (mut train_state, mut key): UpdateState,
-    replay_buffer: &ReplayBuffer<Tensor, Transition<Tensor>>,
-    args: &Args,
-) -> (UpdateState, Option<Metrics<Tensor>>) {
-    let mut metrics = None;
-    for step in 1..=args.policy_frequency {
-        let [next_key, sample_key, critic_key, actor_key] = key.split_n();
-        key = next_key;
-        let batch = replay_buffer.sample(sample_key, args.batch_size);
-        let noise = |key| normal(key, batch.action.shape(), DType::F32);
-        let critic;
-        (train_state, critic) = update_critic(train_state, &batch, noise(critic_key), args);
-        if step == args.policy_frequency {
-            let (actor_loss, log_prob);
-            (train_state, (actor_loss, log_prob)) =
-                update_actor(train_state, &batch, noise(actor_key), args);
-            let alpha_loss;
-            (train_state, alpha_loss) = update_alpha(train_state, log_prob, args);
-            let qf_loss = (critic.qf1_loss + critic.qf2_loss) / 2.0;
-            let alpha = train_state.log_alpha.exp();
-            metrics = Some(Metrics { critic, qf_loss, actor_loss, alpha, alpha_loss });
-        }
-    }
-    ((train_state, key), metrics)
-}
-
 /// Takes `policy_frequency` steps in the environments and, if `learning`, `gradient_steps` times as
 /// many gradient steps of the critics.
 fn train_iteration(
@@ -575,7 +543,28 @@ fn train_iteration(
     if !learning {
         return (RunnerState { train_state, replay_buffer, env_state }, (episodes, None));
     }
-    let update = |state, ()| gradient_steps(state, &replay_buffer, args);
+    let update = |(mut train_state, mut key): (TrainState<Tensor>, Key<Tensor>), ()| {
+        let mut metrics = None;
+        for step in 1..=args.policy_frequency {
+            let [next_key, sample_key, critic_key, actor_key] = key.split_n();
+            key = next_key;
+            let batch = replay_buffer.sample(sample_key, args.batch_size);
+            let noise = |key| normal(key, batch.action.shape(), DType::F32);
+            let critic;
+            (train_state, critic) = update_critic(train_state, &batch, noise(critic_key), args);
+            if step == args.policy_frequency {
+                let (actor_loss, log_prob);
+                (train_state, (actor_loss, log_prob)) =
+                    update_actor(train_state, &batch, noise(actor_key), args);
+                let alpha_loss;
+                (train_state, alpha_loss) = update_alpha(train_state, log_prob, args);
+                let qf_loss = (critic.qf1_loss + critic.qf2_loss) / 2.0;
+                let alpha = train_state.log_alpha.exp();
+                metrics = Some(Metrics { critic, qf_loss, actor_loss, alpha, alpha_loss });
+            }
+        }
+        ((train_state, key), metrics)
+    };
     let count = ScanOptions::length(args.gradient_steps);
     let ((train_state, key), metrics) = scan_with(update, (train_state, env_state.key), (), count);
     env_state.key = key;

@@ -472,35 +472,6 @@ pub struct RunnerState<T> {
 /// Results of an iteration: the next state, and the episodes and metrics.
 type IterationOutput = (RunnerState<Tensor>, (EpisodeStats<Tensor>, Option<Metrics<Tensor>>));
 
-/// State carried between gradient steps.
-type UpdateState = (TrainState<Tensor>, Key<Tensor>);
-
-/// Takes `policy_frequency` gradient steps of the critics and one of the actor, on batches of the
-/// replay buffer; returns the metrics of the last.
-fn gradient_steps(
-    (mut train_state, mut key): UpdateState,
-    replay_buffer: &ReplayBuffer<Tensor, Transition<Tensor>>,
-    args: &Args,
-) -> (UpdateState, Option<Metrics<Tensor>>) {
-    let mut metrics = None;
-    for step in 1..=args.policy_frequency {
-        let [next_key, sample_key, noise_key] = key.split_n();
-        key = next_key;
-        let mut batch = replay_buffer.sample(sample_key, args.batch_size);
-        batch.obs = normalize_obs(batch.obs, &train_state.obs_stats, args);
-        batch.next_obs = normalize_obs(batch.next_obs, &train_state.obs_stats, args);
-        let noise = normal(noise_key, batch.action.shape(), DType::F32);
-        let (critic, actor_loss);
-        (train_state, critic) = update_critic(train_state, &batch, noise, args);
-        if step == args.policy_frequency {
-            (train_state, actor_loss) = update_actor(train_state, &batch, args);
-            metrics = Some(Metrics { critic, actor_loss });
-        }
-        train_state = update_target(train_state, args);
-    }
-    ((train_state, key), metrics)
-}
-
 /// Steps all environments once and, if `learning`, takes `num_updates` gradient steps of the critics.
 fn train_iteration(
     envs: &XlaPool,
@@ -515,7 +486,25 @@ fn train_iteration(
     if !learning {
         return (RunnerState { train_state, replay_buffer, env_state }, (episodes, None));
     }
-    let update = |state, ()| gradient_steps(state, &replay_buffer, args);
+    let update = |(mut train_state, mut key): (TrainState<Tensor>, Key<Tensor>), ()| {
+        let mut metrics = None;
+        for step in 1..=args.policy_frequency {
+            let [next_key, sample_key, noise_key] = key.split_n();
+            key = next_key;
+            let mut batch = replay_buffer.sample(sample_key, args.batch_size);
+            batch.obs = normalize_obs(batch.obs, &train_state.obs_stats, args);
+            batch.next_obs = normalize_obs(batch.next_obs, &train_state.obs_stats, args);
+            let noise = normal(noise_key, batch.action.shape(), DType::F32);
+            let (critic, actor_loss);
+            (train_state, critic) = update_critic(train_state, &batch, noise, args);
+            if step == args.policy_frequency {
+                (train_state, actor_loss) = update_actor(train_state, &batch, args);
+                metrics = Some(Metrics { critic, actor_loss });
+            }
+            train_state = update_target(train_state, args);
+        }
+        ((train_state, key), metrics)
+    };
     let count = ScanOptions::length(args.num_updates / args.policy_frequency);
     let ((train_state, key), metrics) = scan_with(update, (train_state, env_state.key), (), count);
     env_state.key = key;
