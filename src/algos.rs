@@ -65,4 +65,5 @@ pub mod registry;
 pub mod rpo_continuous_action;
 pub mod sac_atari;
 pub mod sac_continuous_action;
+pub mod sebulba_sac;
 pub mod td3_continuous_action;

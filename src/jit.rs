@@ -15,7 +15,7 @@ pub use self::cache::{Difference, Recompile, Stats};
 use self::cache::{FunctionCache, History, SignatureExecutable, function_cache_methods, leaves_of};
 pub(crate) use self::compiled::{
     Compiled, CompilerOptions, aliases, ensure_memory, ensure_program_fits, module_options,
-    overridden,
+    overridden, should_copy_kept,
 };
 use self::eager::EagerOps;
 pub(crate) use self::effects::Effects;

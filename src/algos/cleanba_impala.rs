@@ -8,7 +8,8 @@ use crate::Sharded;
 use crate::optim::{RmsProp, RmsPropState, apply_updates, clip_by_global_norm};
 use crate::rl::prelude::*;
 use crate::rl::sebulba::{
-    self, Agent, LearnerFunctions, Reduce, Rollout, SebulbaOptions, Sizes, UpdateConfig,
+    self, Agent, Reduce, Rollout, SebulbaOptions, Sizes, TrainFunctions, UpdateConfig,
+    collect_rollout,
 };
 use crate::trace::ops::{IndexMode, arange, concatenate, sort_by};
 
@@ -340,6 +341,7 @@ fn train(args: &Args) -> Result<Summary> {
     let config = UpdateConfig {
         num_steps: args.num_steps,
         gradient_steps: args.num_minibatches,
+        learning_starts: 0,
         learning_rate: args.learning_rate,
         anneal_lr: args.anneal_lr,
         bootstrap_truncated: args.bootstrap_truncated.then_some(args.gamma),
@@ -348,13 +350,18 @@ fn train(args: &Args) -> Result<Summary> {
         args,
         &args.sebulba,
         config,
-        LearnerFunctions {
+        TrainFunctions {
             init: init_train_state,
-            agent: |state: &TrainState<Sharded>| state.agent.clone(),
-            prepare: |state, rollout| (state, prepare(rollout, args)),
+            params: |state: &TrainState<Sharded>| state.agent.clone(),
+            collect: |envs: &XlaPool, agent: &Agent<Tensor>, env_state, first_env| {
+                let settings = (&args.sebulba, config);
+                collect_rollout(envs, agent, env_state, first_env, settings)
+            },
+            prepare: |state, parts, _| (state, prepare(Rollout::concatenate(parts), args)),
             gradient_step: |state, data: &Rollout<Tensor>, index, reduce: &Reduce| {
                 gradient_step(state, data, index, (reduce, args))
             },
+            model: |state: TrainState<Array>| state,
         },
     )
 }

@@ -45,6 +45,31 @@ pub(crate) fn aliases(program: &Program) -> Vec<(usize, usize)> {
     aliases
 }
 
+/// Minimum bytes of donated inputs for which kept ones are copied.
+const MIN_DONATED_BYTES: usize = 1 << 16;
+
+/// Returns true if copies of the `kept` inputs should be donated in their place. XLA's CPU client takes
+/// no memory of the inputs after the first kept one, so that the program copies them: here it would copy
+/// more. Both lists are sorted, and `kept` is a part of `donated`.
+pub(crate) fn should_copy_kept(
+    donated: &[usize],
+    kept: &[i64],
+    bytes: impl Fn(usize) -> usize,
+) -> bool {
+    let Some(&first) = kept.first() else { return false };
+    let (mut own, mut others) = (0, 0);
+    let mut rest = kept.iter().peekable();
+    for &input in donated.iter().filter(|input| **input as i64 >= first) {
+        match rest.next_if(|kept| **kept == input as i64) {
+            Some(_) => own += bytes(input),
+            None => others += bytes(input),
+        }
+    }
+    others > own
+        && others >= MIN_DONATED_BYTES
+        && Runtime::get().is_ok_and(|runtime| runtime.platform.is_host())
+}
+
 /// Flags of the compiler, by name.
 pub(crate) type CompilerOptions = Vec<(String, OptionValue)>;
 
@@ -217,8 +242,18 @@ impl Compiled {
                 kept.push(input as i64);
             }
         }
-        let mut uploads = uploads.iter();
-        let args = leaves.iter().map(|leaf| {
+        let mut copies: SmallVec<[(usize, Buffer); 4]> = SmallVec::new();
+        if !keep && should_copy_kept(&self.donated, &kept, |input| self.types[input].bytes()) {
+            for input in kept.drain(..).map(|input| input as usize) {
+                let buffer = leaves[input].buffer().expect("leaves of the host are not kept");
+                copies.push((input, buffer.copy_to_device(self.device)?));
+            }
+        }
+        let (mut uploads, mut copied) = (uploads.iter(), copies.iter().peekable());
+        let args = leaves.iter().enumerate().map(|(input, leaf)| {
+            if let Some((_, copy)) = copied.next_if(|(copied, _)| *copied == input) {
+                return copy;
+            }
             leaf.buffer().unwrap_or_else(|| uploads.next().expect("one upload a host leaf"))
         });
         let args = args.chain(&self.numbers);

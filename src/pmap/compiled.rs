@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::jit::cache::{self, SignatureExecutable};
 use crate::jit::{
     CompilerOptions, Effects, aliases, ensure_memory, ensure_program_fits, overridden,
+    should_copy_kept,
 };
 use crate::lower::cache::{CacheOutcome, compile_cached};
 use crate::lower::compile_log;
@@ -183,10 +184,27 @@ impl Compiled {
                 }
             }
         }
-        let mut uploads = uploads.iter();
+        let mut copies: Vec<(usize, usize, Buffer)> = Vec::new();
+        if should_copy_kept(&self.donated, &kept, |input| self.types[input].0.bytes()) {
+            for (position, &device) in self.devices.iter().enumerate() {
+                for input in kept.iter().map(|&input| input as usize) {
+                    // A part on the host is uploaded for this run.
+                    if let Some(buffer) = leaves[input].shards()[position].buffer() {
+                        copies.push((position, input, buffer.copy_to_device(device)?));
+                    }
+                }
+            }
+            kept.clear();
+        }
+        let (mut uploads, mut copied) = (uploads.iter(), copies.iter().peekable());
         let args: SmallVec<[Vec<&Buffer>; 8]> = (0..count)
             .map(|position| {
-                let buffers = leaves.iter().map(|leaf| {
+                let buffers = leaves.iter().enumerate().map(|(input, leaf)| {
+                    let is_it =
+                        |copy: &&(usize, usize, Buffer)| (copy.0, copy.1) == (position, input);
+                    if let Some((.., copy)) = copied.next_if(is_it) {
+                        return copy;
+                    }
                     let there = leaf.shards()[position].buffer();
                     there.unwrap_or_else(|| uploads.next().expect("one upload a host part"))
                 });

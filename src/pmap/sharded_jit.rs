@@ -335,6 +335,8 @@ fn ensure_this_mesh(program: &Program, mesh: &Mesh, name: &str) -> Result<()> {
 mod tests {
     use super::*;
     use crate::array::Array;
+    use crate::jit::jit;
+    use crate::pmap::pmap;
     use crate::pmap::{replicate, unreplicate};
 
     fn address(x: &Sharded) -> *const u8 {
@@ -355,5 +357,32 @@ mod tests {
         assert_ne!(address(&next), before);
         let first = |x: &Sharded| unreplicate(x).unwrap().to_vec::<f32>().unwrap()[0];
         assert_eq!((first(&w), first(&next), first(&x)), (8.0, 8.0, 1.0));
+    }
+
+    #[test]
+    fn large_values_are_donated_after_a_small_one_that_is_kept() {
+        let step = |(x, w): (Tensor, Tensor)| (x + 1.0, w * 0.5);
+        let large = || Array::from(vec![8.0f32; 1 << 16].as_slice());
+        let (mapped, compiled) = (pmap("devices", move |_, state| step(state)), jit(step));
+        let small = replicate(&Array::from(1.0f32), &[0]).unwrap();
+        // Large data from the host stays there; a result is on the device.
+        let (_, w) = mapped.call((small.clone(), replicate(&large(), &[0]).unwrap())).unwrap();
+        let before = address(&w);
+        let (next, w) = mapped.call((small.clone(), w)).unwrap();
+        assert_eq!(address(&w), before);
+        assert_eq!(unreplicate(&small).unwrap().item::<f32>().unwrap(), 1.0);
+        assert_eq!(unreplicate(&next).unwrap().item::<f32>().unwrap(), 2.0);
+        // The same with `jit`.
+        let address = |x: &Array| x.buffer().expect("on its device").unsafe_pointer().unwrap();
+        let small = Array::from(1.0f32).to(0).unwrap();
+        let (_, w) = compiled.call((small.clone(), large())).unwrap();
+        w.wait().unwrap();
+        let before = address(&w);
+        let (next, w) = compiled.call((small.clone(), w)).unwrap();
+        w.wait().unwrap();
+        assert_eq!(address(&w), before);
+        assert_eq!(small.item::<f32>().unwrap(), 1.0);
+        assert_eq!(next.item::<f32>().unwrap(), 2.0);
+        assert_eq!(w.to_vec::<f32>().unwrap()[7], 2.0);
     }
 }

@@ -34,6 +34,7 @@ mod view;
 pub use actor_learner::{
     ActorRollout, LAG, Learner, LearnerBatch, Schedule, run_actor_learner, version_of,
 };
+pub use actors::RolloutResults;
 pub use agent::{Agent, Sizes};
 pub use checkpoint::{ActorSnapshot, ActorState};
 pub use config::UpdateConfig;
@@ -48,5 +49,5 @@ pub use rollout::{EnvState, Rollout, collect_rollout};
 pub use stats::{RolloutTimes, Stats, Window};
 pub use status::{Activity, RunStatus, Snapshot, ThreadSnapshot, ThreadStatus};
 pub use threads::run;
-pub use train::{LearnerFunctions, policy, train};
+pub use train::{TrainFunctions, policy, train};
 pub use view::{LiveView, watch};

@@ -240,6 +240,17 @@ const CASES: &[Case] = &[
     case::<rpo_continuous_action::Args>(1024, PENDULUM),
     case::<sac_atari::Args>(600, BOARDS),
     case::<sac_continuous_action::Args>(600, CONTINUOUS),
+    case::<sebulba_sac::Args>(
+        1344,
+        &[
+            "--env-id=Pendulum-v1",
+            "--local-num-envs=2",
+            "--num-steps=16",
+            "--learning-starts=100",
+            "--buffer-size=250",
+            "--batch-size=8",
+        ],
+    ),
     case::<td3_continuous_action::Args>(600, CONTINUOUS),
 ];
 /// The folder of the only run in `runs`.

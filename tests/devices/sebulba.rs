@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use podracer::algos::{cleanba_impala, cleanba_ppo};
+use podracer::algos::{cleanba_impala, cleanba_ppo, sebulba_sac};
 use podracer::rl::logging::tensorboard::{Value, read_events};
 use podracer::rl::{Algorithm, Summary, checkpoint};
 
 use super::{devices, error};
 
-/// A short run of either algorithm; `layout` are flags of devices.
+/// A short run; `layout` are flags of devices.
 pub(super) fn run<A: Algorithm>(
     runs: &Path,
     layout: &str,
@@ -17,17 +17,25 @@ pub(super) fn run<A: Algorithm>(
     devices(8);
     let runs = format!("--runs-dir={}", runs.display());
     let small = [
-        "--env-id=CartPole-v1",
         "--local-num-envs=12",
         "--num-actor-threads=1",
-        "--learning-rate=1e-3",
         "--save-model",
         "--eval-episodes=1",
         "--log-frequency=1",
         "--json",
         &runs,
     ];
-    let flags = small.into_iter().chain(layout.split(' ')).chain(more.iter().copied());
+    let own: &[&str] = match A::NAME {
+        "sebulba_sac" => &[
+            "--env-id=Pendulum-v1",
+            "--buffer-size=200",
+            "--batch-size=12",
+            "--learning-starts=96",
+        ],
+        _ => &["--env-id=CartPole-v1", "--learning-rate=1e-3"],
+    };
+    let small = small.into_iter().chain(own.iter().copied());
+    let flags = small.chain(layout.split(' ')).chain(more.iter().copied());
     A::from_flags(flags).map_err(|e| podracer::Error::Config(e.to_string()))?.train()
 }
 
@@ -124,6 +132,44 @@ fn all_layouts_learn_the_same_of_impala() {
     assert!(run(ONE, &exact) == run(other, &exact));
     // The reward of the action before is another one.
     assert!(one != run(ONE, &["--parity"]));
+}
+
+#[test]
+fn all_layouts_learn_the_same_of_sac() {
+    let runs = tempfile::tempdir().unwrap();
+    let flags = ["--deterministic", "--num-steps=8", "--total-timesteps=384"];
+    let run = |layout: &str, more: &[&str]| {
+        let flags = [&flags[..], more].concat();
+        model(&run::<sebulba_sac::Args>(runs.path(), layout, &flags).unwrap())
+    };
+    let one = run(ONE, &[]);
+    // With all environments in one thread or in two.
+    let two = ["--num-actor-threads=2", "--local-num-envs=6"];
+    for (layout, more) in [(OTHERS[2], &[][..]), (OTHERS[3], &two)] {
+        assert!(one == run(layout, more), "{layout} {more:?}");
+    }
+}
+
+/// The number of critic updates for the timesteps after the start of learning is exact.
+#[test]
+fn sac_takes_as_many_gradient_steps_as_asked_for() {
+    let runs = tempfile::tempdir().unwrap();
+    let updates = |gradient_steps: usize, more: &[&str]| {
+        let ratio = format!("--gradient-steps={gradient_steps}");
+        let flags = ["--num-steps=8", "--total-timesteps=576", &ratio];
+        let flags = [&flags, more].concat();
+        let saved = model(&run::<sebulba_sac::Args>(runs.path(), ONE, &flags).unwrap());
+        let count = |name: &str| {
+            let found = saved.iter().find(|(entry, _)| entry == name);
+            let (_, bytes) = found.unwrap_or_else(|| panic!("{name} is saved"));
+            i32::from_le_bytes(bytes[..].try_into().unwrap())
+        };
+        (count("$.opt_state.qf.count"), count("$.opt_state.actor.count"))
+    };
+    // Six rollouts of eight steps, the first of which is before the start of learning.
+    assert_eq!(updates(1, &[]), (5 * 8, 5 * 8));
+    assert_eq!(updates(3, &["--no-concurrency"]), (5 * 24, 5 * 24));
+    assert_eq!(updates(1, &["--policy-frequency=4", "--learning-starts=0"]), (6 * 8, 6 * 8));
 }
 
 #[test]

@@ -2,19 +2,15 @@
 
 use std::path::Path;
 
-use podracer::algos::{cleanba_impala, cleanba_ppo};
+use podracer::algos::{cleanba_impala, cleanba_ppo, sebulba_sac};
 use podracer::rl::Algorithm;
 
 use super::sebulba::{all_scalars, model, run};
 
 /// Updates of 12 environments, 8 steps each, in two actor threads.
-const STEPS: [&str; 5] = [
-    "--num-steps=8",
-    "--num-actor-threads=2",
-    "--local-num-envs=6",
-    "--num-minibatches=2",
-    "--no-anneal-lr",
-];
+const STEPS: [&str; 3] = ["--num-steps=8", "--num-actor-threads=2", "--local-num-envs=6"];
+/// Flags of PPO and IMPALA.
+const MINIBATCHES: [&str; 2] = ["--num-minibatches=2", "--no-anneal-lr"];
 
 /// Compares a run of five updates with runs that are resumed after one to four of them.
 fn resumed_equals_uninterrupted<A: Algorithm>(layout: &str, more: &[&str]) {
@@ -47,19 +43,28 @@ fn resumed_equals_uninterrupted<A: Algorithm>(layout: &str, more: &[&str]) {
 #[test]
 fn ppo_that_overlaps_acting_and_learning() {
     let layout = "--actor-device-ids 0 --learner-device-ids 1 2";
-    resumed_equals_uninterrupted::<cleanba_ppo::Args>(layout, &[]);
+    resumed_equals_uninterrupted::<cleanba_ppo::Args>(layout, &MINIBATCHES);
 }
 
 #[test]
 fn ppo_that_waits_for_the_newest_parameters() {
     let layout = "--actor-device-ids 0 --learner-device-ids 0";
-    resumed_equals_uninterrupted::<cleanba_ppo::Args>(layout, &["--no-concurrency"]);
+    let more = [&MINIBATCHES[..], &["--no-concurrency"]].concat();
+    resumed_equals_uninterrupted::<cleanba_ppo::Args>(layout, &more);
 }
 
 #[test]
 fn impala_with_bitwise_sums() {
     let layout = "--actor-device-ids 0 --learner-device-ids 0";
-    resumed_equals_uninterrupted::<cleanba_impala::Args>(layout, &["--deterministic"]);
+    let more = [&MINIBATCHES[..], &["--deterministic"]].concat();
+    resumed_equals_uninterrupted::<cleanba_impala::Args>(layout, &more);
+}
+
+/// The replay buffer is full after two of the five updates.
+#[test]
+fn sac_with_its_replay_buffer() {
+    let layout = "--actor-device-ids 0 --learner-device-ids 1 2";
+    resumed_equals_uninterrupted::<sebulba_sac::Args>(layout, &[]);
 }
 
 /// The images' learner takes its gradient steps one by one, so that a signal ends an update early.

@@ -204,7 +204,12 @@ impl<X: Tree<Tensor>> ReplayBuffer<Tensor, X> {
     #[track_caller]
     pub fn sample(&self, key: Key<Tensor>, n: usize) -> X {
         let high = self.count.maximum(1);
-        let rows = random::randint(key, [n], 0, high, DType::I32);
+        self.gather(random::randint(key, [n], 0, high, DType::I32))
+    }
+
+    /// Returns the transitions of these indices, `i32[n]`; leaves have `n` as first axis.
+    #[track_caller]
+    pub fn gather(&self, rows: Tensor) -> X {
         let leaves = tree::leaves(&self.items);
         let drawn = leaves.into_iter().map(|leaf| leaf.take_mode(rows, 0, IndexMode::Clip));
         let drawn: Vec<Tensor> = drawn.collect();

@@ -403,15 +403,20 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     /// # Errors
     /// Returns errors of the environments and of file I/O.
     pub fn checkpoint_if_due<S: Tree<Array>>(&mut self, state: &S, envs: impl Envs) -> Result<()> {
-        let stopped = *self.stop.get_or_insert_with(interrupt::requested);
-        let frequency = self.checkpoint_frequency();
-        let passed = self.global_step - self.last_checkpoint;
-        if frequency > 0 && passed > 0 && (passed >= frequency || stopped || self.is_over()) {
+        if self.checkpoint_is_due() {
             let written = self.checkpoint(state, envs);
             self.allow(written)?;
             self.last_checkpoint = self.global_step;
         }
         Ok(())
+    }
+
+    /// Returns true if [`checkpoint_if_due`](Trainer::checkpoint_if_due) will write a checkpoint.
+    pub(crate) fn checkpoint_is_due(&mut self) -> bool {
+        let stopped = *self.stop.get_or_insert_with(interrupt::requested);
+        let frequency = self.checkpoint_frequency();
+        let passed = self.global_step - self.last_checkpoint;
+        frequency > 0 && passed > 0 && (passed >= frequency || stopped || self.is_over())
     }
 
     /// Returns true if no further iteration fits.

@@ -4,14 +4,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::actor_learner::ActorRollout;
-use super::agent::Agent;
 use super::checkpoint::ActorSnapshot;
-use super::config::UpdateConfig;
-use super::rollout::{EnvState, Rollout, collect_rollout, reset_envs};
+use super::rollout::{EnvState, reset_envs};
 use super::setup::Setup;
 use super::stats::processor_time;
 use super::status::{Activity, RunStatus};
-use crate::envs::Handle;
+use crate::envs::{Handle, XlaPool};
 use crate::error::{Error, Result};
 use crate::jit::{Jit, jit};
 use crate::rl::run::episodes::EpisodeStats;
@@ -19,39 +17,37 @@ use crate::timeline;
 use crate::tree::{self, Tree};
 use crate::{Array, Key, Tensor};
 
-/// Arguments of a rollout: the agent, the state of the environments, and the number of the first
-/// environment, `i32[]`.
-pub(super) type RolloutArgs<T> = (Agent<T>, EnvState<T>, T);
-/// Results of a rollout: the next state, a share for each learner device, and the episodes.
-pub(super) type RolloutResults<T> = (EnvState<T>, Vec<Rollout<T>>, EpisodeStats<T>);
+/// Arguments of a rollout: the parameters, the state of the environments, and the number of the
+/// first environment, `i32[]`.
+type RolloutArgs<P> = (P, EnvState<Tensor>, Tensor);
+/// Results of a rollout: the next state, a part for each learner device, and the episodes.
+pub type RolloutResults<R> = (EnvState<Tensor>, Vec<R>, EpisodeStats<Tensor>);
 
 /// Actors of this process.
-pub(super) struct Actors<'r, F> {
+pub(super) struct Actors<'r, P, R, F> {
     setup: &'r Setup,
     status: &'r RunStatus,
     /// Rollout program of each actor device.
-    programs: Vec<Jit<RolloutArgs<Tensor>, RolloutResults<Tensor>, F>>,
+    programs: Vec<Jit<RolloutArgs<P>, RolloutResults<R>, F>>,
     /// State of each actor's environments; `None` during a rollout, and after one that failed.
     env_states: Vec<Mutex<Option<EnvState<Array>>>>,
     /// If true, every rollout comes with the state after it, for a checkpoint.
     takes_snapshots: bool,
 }
 
-impl<'r> Actors<'r, ()> {
-    /// Creates the actors of this process, with the states of their environments. With `exact`,
-    /// rollouts do not depend on the layout.
+impl<'r, P: Tree<Tensor>, R: Tree<Tensor>> Actors<'r, P, R, ()> {
+    /// Creates the actors of this process, which call `collect`, with the states of their
+    /// environments.
     pub fn new(
         setup: &'r Setup,
         status: &'r RunStatus,
         env_states: Vec<EnvState<Array>>,
-        (config, exact): (UpdateConfig, bool),
+        collect: &'r impl Fn(&XlaPool, &P, EnvState<Tensor>, Tensor) -> RolloutResults<R>,
         takes_snapshots: bool,
-    ) -> Actors<'r, impl Fn(RolloutArgs<Tensor>) -> RolloutResults<Tensor>> {
-        let shape = (config.num_steps, setup.layout.learners.len(), exact);
-        let bootstrap = config.bootstrap_truncated;
+    ) -> Actors<'r, P, R, impl Fn(RolloutArgs<P>) -> RolloutResults<R>> {
         let programs = setup.layout.actors.iter().map(|&device| {
-            let rollout = move |(agent, env_state, first_env): RolloutArgs<Tensor>| {
-                collect_rollout(&setup.envs, &agent, env_state, first_env, shape, bootstrap)
+            let rollout = |(params, env_state, first_env): RolloutArgs<P>| {
+                collect(&setup.envs, &params, env_state, first_env)
             };
             jit(rollout).on(device).named("sebulba_rollout")
         });
@@ -61,7 +57,11 @@ impl<'r> Actors<'r, ()> {
     }
 }
 
-impl<F: Fn(RolloutArgs<Tensor>) -> RolloutResults<Tensor>> Actors<'_, F> {
+impl<P: Tree<Tensor>, R: Tree<Tensor>, F> Actors<'_, P, R, F>
+where
+    P::With<Array>: Clone,
+    F: Fn(RolloutArgs<P>) -> RolloutResults<R>,
+{
     /// Makes one rollout of an actor and transfers it to the learner devices; called on the actor's
     /// thread.
     ///
@@ -70,8 +70,8 @@ impl<F: Fn(RolloutArgs<Tensor>) -> RolloutResults<Tensor>> Actors<'_, F> {
     pub fn rollout(
         &self,
         actor: usize,
-        agent: &Agent<Array>,
-    ) -> Result<ActorRollout<Rollout<Array>>> {
+        params: &P::With<Array>,
+    ) -> Result<ActorRollout<R::With<Array>>> {
         let Setup { layout, envs, .. } = self.setup;
         let (began, cpu) = (Instant::now(), processor_time());
         let mut env_state = self.env_states[actor].lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +79,7 @@ impl<F: Fn(RolloutArgs<Tensor>) -> RolloutResults<Tensor>> Actors<'_, F> {
             env_state.take().ok_or_else(|| Error::Env("its last rollout failed".into()))?;
         let first_env = Array::from(layout.first_env(actor) as i32);
         let program = &self.programs[actor / layout.threads];
-        let (after, parts, episodes) = program.call((agent.clone(), before, first_env))?;
+        let (after, parts, episodes) = program.call((params.clone(), before, first_env))?;
         // Reading the episodes waits for the rollout.
         let episodes = episodes.to_vec()?;
         let (rollout_time, cpu) = (began.elapsed(), processor_time().saturating_sub(cpu));
@@ -94,7 +94,7 @@ impl<F: Fn(RolloutArgs<Tensor>) -> RolloutResults<Tensor>> Actors<'_, F> {
         for (part, &device) in parts.iter().zip(&layout.learners) {
             sent.push(copy_to(part, device)?);
         }
-        sent.iter().try_for_each(|part: &Rollout<Array>| part.env_ids.wait())?;
+        sent.iter().flat_map(tree::leaves).try_for_each(|x| x.wait())?;
         let times = (rollout_time, began.elapsed() - rollout_time);
         Ok(ActorRollout { parts: sent, episodes, times, cpu, snapshot })
     }
@@ -128,7 +128,7 @@ pub(super) fn reset_actors(setup: &Setup, key: Key<Array>) -> Result<(Vec<EnvSta
 }
 
 /// Copies a tree to a device.
-pub(super) fn copy_to<M: Tree<Array, With<Array> = M>>(tree: &M, device: usize) -> Result<M> {
+pub(super) fn copy_to<M: Tree<Array>>(tree: &M, device: usize) -> Result<M> {
     let leaves = tree::leaves(tree).iter().map(|x| x.to(device)).collect::<Result<Vec<Array>>>()?;
     Ok(tree::replace(tree, leaves))
 }

@@ -5,8 +5,10 @@ use crate::envs::{ActionKind, EnvSpec, ObsKind};
 use crate::error::Result;
 use crate::nn::init::orthogonal;
 use crate::nn::{Dense, Encoder, ImageEncoder, PolicyHead};
+use crate::rl::algorithm::Algorithm;
+use crate::rl::environments::bounds::Bounds;
 use crate::rl::environments::spaces;
-use crate::rl::environments::support::EnvSupport;
+use crate::rl::environments::support::ActionSupport;
 use crate::rl::settings::options::ImageNetwork;
 use crate::tree::Tree;
 use crate::{Key, Shape, Tensor};
@@ -20,6 +22,8 @@ pub struct Sizes {
     pub shape: Shape,
     /// Kind of action.
     pub action_kind: ActionKind,
+    /// Bounds of continuous actions; `None` for discrete ones.
+    pub bounds: Option<Bounds>,
     /// Network for images of 84 by 84.
     pub network: ImageNetwork,
     /// Channels of the convolution sequences of the IMPALA network.
@@ -29,22 +33,26 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Returns the sizes for an environment; `algorithm` is the algorithm's name in error messages.
+    /// Returns the sizes for an environment of the algorithm `A`.
     ///
     /// # Errors
-    /// [`Error::Config`](crate::Error::Config) for observations or actions that no network here
-    /// supports.
-    pub fn from_spec(
-        algorithm: &str,
+    /// [`Error::Config`](crate::Error::Config) for observations or actions that the algorithm does
+    /// not support.
+    pub fn from_spec<A: Algorithm>(
         spec: &EnvSpec,
         network: ImageNetwork,
         (channels, hiddens): (&[usize], &[usize]),
     ) -> Result<Sizes> {
-        let obs_kind = spaces::obs_kind(algorithm, spec, &EnvSupport::ALL)?;
+        let obs_kind = spaces::obs_kind(A::NAME, spec, &A::ENVS)?;
         let (channels, hiddens) = (channels.to_vec(), hiddens.to_vec());
-        let action_kind = spaces::action_kind(algorithm, spec)?;
+        let action_kind = spaces::action_kind(A::NAME, spec)?;
+        let bounds = match (action_kind, A::ENVS.actions) {
+            (ActionKind::Discrete { .. }, _) => None,
+            (_, ActionSupport::BoundedContinuous) => Some(spaces::finite_bounds(A::NAME, spec)?),
+            _ => Some(spaces::bounds(A::NAME, spec)?),
+        };
         let shape = spec.observation.shape();
-        Ok(Sizes { obs_kind, shape, action_kind, network, channels, hiddens })
+        Ok(Sizes { obs_kind, shape, action_kind, bounds, network, channels, hiddens })
     }
 }
 

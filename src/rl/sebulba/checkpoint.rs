@@ -4,7 +4,6 @@
 //! parameters with which rollout k + 1 is made, and every actor's state after rollout k, so that a
 //! resumed run makes the rollouts and updates of an uninterrupted one.
 
-use super::agent::Agent;
 use super::rollout::EnvState;
 use crate::Array;
 use crate::envs::{Camera, EnvSpec, XlaPool};
@@ -15,12 +14,12 @@ use crate::tree::{self, Tree};
 
 /// State that the learner and the actors carry from one update to the next.
 #[derive(Debug, Clone, Tree)]
-#[tree(nested = S)]
-pub(super) struct Boundary<T, S> {
+#[tree(nested = S, nested = P)]
+pub(super) struct Boundary<T, S, P> {
     /// The learner's train state.
     pub train: S,
     /// Parameters with which the next rollout is made, unless it waits for newer ones.
-    pub behavior_policy: Agent<T>,
+    pub behavior_policy: P,
     /// The actors' states; empty in a run of several processes.
     pub actors: Vec<ActorState<T>>,
 }

@@ -7,6 +7,8 @@ pub struct UpdateConfig {
     pub num_steps: usize,
     /// Number of gradient steps of an update.
     pub gradient_steps: usize,
+    /// Timestep at which learning starts: updates that end before it take no gradient steps.
+    pub learning_starts: u64,
     /// Initial learning rate.
     pub learning_rate: f64,
     /// If true, the learning rate decreases to 0, linearly in the number of updates.

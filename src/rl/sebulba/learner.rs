@@ -6,12 +6,10 @@ use serde_json::{Value, json};
 
 use super::actor_learner::{Learner, LearnerBatch};
 use super::actors::copy_to;
-use super::agent::Agent;
 use super::checkpoint::{ActorEnvs, Boundary, on_host};
 use super::config::UpdateConfig;
 use super::layout::World;
 use super::options::SebulbaOptions;
-use super::rollout::Rollout;
 use super::setup::Setup;
 use super::stats::processor_time;
 use super::status::{Activity, RunStatus};
@@ -26,23 +24,28 @@ use crate::rl::run::trainer::Trainer;
 use crate::timeline;
 use crate::tree::{self, Tree};
 
-/// The learner's end of the queues.
-type Queues<'a> = Learner<'a, Agent<Array>, Rollout<Array>>;
+/// The learner's end of the queues, for parameters `P` and rollouts `R`.
+type Queues<'a, P, R> =
+    Learner<'a, <P as Tree<Sharded>>::With<Array>, <R as Tree<Sharded>>::With<Array>>;
+/// State between two updates.
+pub(super) type BoundaryOf<S, P> =
+    Boundary<Array, <S as Tree<Sharded>>::With<Array>, <P as Tree<Sharded>>::With<Array>>;
 /// Saved states of the environments, by actor.
 type EnvStates = Vec<Vec<Vec<u8>>>;
 
-/// Programs of the learner devices, for a train state `S`, a prepared rollout `D` and metrics `M`.
-pub(super) struct LearnerPrograms<'p, S, D, M> {
+/// Programs of the learner devices, for a train state `S`, parameters `P`, rollouts `R`, a prepared
+/// rollout `D` and metrics `M`.
+pub(super) struct LearnerPrograms<'p, S, P, R, D, M> {
     /// Computes what is needed once per rollout, from the shares of all actors.
-    pub prepare: &'p dyn Fn(S, Vec<Rollout<Sharded>>) -> Result<(S, D)>,
+    pub prepare: &'p dyn Fn(S, Vec<R>) -> Result<(S, D)>,
     /// Takes the gradient steps of these indices, `i32[K]`, with a learning rate `f32[]`.
     pub gradient_steps: &'p dyn Fn(S, D, Sharded, Sharded) -> Result<(S, D, M)>,
-    /// Returns the agent in a train state.
-    pub agent: &'p dyn Fn(&S) -> Agent<Sharded>,
+    /// Returns the parameters with which actors act.
+    pub params: &'p dyn Fn(&S) -> P,
 }
 
 /// Learner of a run.
-pub(super) struct LearnerLoop<'r, 'a, A, S, D, M> {
+pub(super) struct LearnerLoop<'r, 'a, A, S, P, R, D, M> {
     pub trainer: &'r mut Trainer<'a, A>,
     pub setup: &'r Setup,
     pub options: &'r SebulbaOptions,
@@ -50,17 +53,29 @@ pub(super) struct LearnerLoop<'r, 'a, A, S, D, M> {
     /// Total number of updates.
     pub updates: u64,
     pub status: &'r RunStatus,
-    pub programs: LearnerPrograms<'r, S, D, M>,
+    pub programs: LearnerPrograms<'r, S, P, R, D, M>,
     pub writes_checkpoints: bool,
 }
 
-impl<A, S, D, M> LearnerLoop<'_, '_, A, S, D, M>
+/// Result of the gradient steps of an update: the next state, and what they returned.
+enum Updated<M> {
+    /// Metrics of the last gradient step.
+    Learned(M),
+    /// Learning starts later.
+    NotYet,
+    /// The user stopped the run between two gradient steps.
+    Interrupted,
+}
+
+impl<A, S, P, R, D, M> LearnerLoop<'_, '_, A, S, P, R, D, M>
 where
     A: Algorithm,
     S: Tree<Sharded>,
-    S::With<Array>: Tree<Array>,
+    P: Tree<Sharded>,
+    P::With<Array>: Clone + Send,
+    R: Tree<Sharded>,
+    R::With<Array>: Send,
     M: Tree<Sharded>,
-    M::With<Array>: Tree<Array>,
 {
     /// Runs the remaining updates from `state`; `boundary` is the state before the first of them.
     /// Returns the train state at the end.
@@ -69,9 +84,9 @@ where
     /// Returns the error of an actor, and errors of execution and file I/O.
     pub fn run(
         mut self,
-        mut queues: Queues<'_>,
+        mut queues: Queues<'_, P, R>,
         mut state: S,
-        mut boundary: Boundary<Array, S::With<Array>>,
+        mut boundary: BoundaryOf<S, P>,
     ) -> Result<S::With<Array>> {
         let mut lengths = saved_lengths(&self.trainer.extra_state)?;
         queues.publish_behind(|device| copy_to(&boundary.behavior_policy, device))?;
@@ -81,6 +96,9 @@ where
         loop {
             let stop = self.agree_to_stop()?;
             self.trainer.decide(stop);
+            if !self.is_interruptible() && self.trainer.checkpoint_is_due() {
+                boundary.train = on_host(&unreplicate(&state)?)?;
+            }
             let envs = ActorEnvs { pools: &self.setup.envs, states: &env_states };
             self.trainer.checkpoint_if_due(&boundary, envs)?;
             if !self.trainer.should_continue() {
@@ -93,25 +111,32 @@ where
             let update_span =
                 timeline::span_of("update", format_args!("{number} -> v{}", number + 1));
             let policy_before = match self.writes_checkpoints {
-                true => on_host(&unreplicate(&(self.programs.agent)(&state))?)?,
+                true => on_host(&unreplicate(&(self.programs.params)(&state))?)?,
                 false => boundary.behavior_policy.clone(),
             };
-            let metrics;
-            (state, metrics) = self.update(&queues, state, &batch, learning_rate)?;
-            let Some(metrics) = metrics else {
-                // The interrupted update is discarded; the checkpoint holds the state before it.
-                interrupted = true;
-                continue;
+            let updated;
+            (state, updated) = self.update(&queues, state, &batch, learning_rate)?;
+            let metrics = match updated {
+                Updated::Learned(metrics) => Some(unreplicate(&metrics)?),
+                Updated::NotYet => None,
+                Updated::Interrupted => {
+                    // The interrupted update is discarded; the checkpoint holds the state before it.
+                    interrupted = true;
+                    continue;
+                }
             };
             let LearnerBatch { snapshots, episodes, times, waited, .. } = batch;
             if self.writes_checkpoints {
                 let actors;
                 (actors, env_states) =
                     snapshots.into_iter().map(|snapshot| (snapshot.state, snapshot.envs)).unzip();
-                let train = on_host(&unreplicate(&state)?)?;
+                let train = match self.is_interruptible() {
+                    true => on_host(&unreplicate(&state)?)?,
+                    // Copied when a checkpoint is due.
+                    false => boundary.train,
+                };
                 boundary = Boundary { train, behavior_policy: policy_before, actors };
             }
-            let metrics = unreplicate(&metrics)?;
             tree::leaves(&metrics).iter().try_for_each(Array::wait)?;
             let learned = (began.elapsed(), processor_time().saturating_sub(cpu));
             self.publish(&queues, &state)?;
@@ -122,7 +147,7 @@ where
             queues.stats.update(waited, learned, published, times.params_queue_get);
             episodes.iter().for_each(|episode| lengths.push(episode.length as f64));
             self.trainer.extra_state = json!(lengths);
-            self.trainer.record(&episodes, Some(&metrics))?;
+            self.trainer.record(&episodes, metrics.as_ref())?;
             self.log(&queues, learning_rate, &lengths)?;
         }
         match interrupted && self.writes_checkpoints {
@@ -131,15 +156,21 @@ where
         }
     }
 
-    /// Takes the gradient steps of an update. Returns the next state and the metrics of the last
-    /// step; no metrics if the user stopped the run in between.
+    /// Returns true if the gradient steps of an update are calls of their own, between which the user
+    /// may stop the run. Small networks take all of them in one call. On a CPU the convolutions of
+    /// large networks run a few percent faster outside a loop.
+    fn is_interruptible(&self) -> bool {
+        self.setup.sizes.obs_kind != ObsKind::Vector
+    }
+
+    /// Takes the gradient steps of an update.
     fn update(
         &self,
-        queues: &Queues<'_>,
+        queues: &Queues<'_, P, R>,
         state: S,
-        batch: &LearnerBatch<Rollout<Array>>,
+        batch: &LearnerBatch<R::With<Array>>,
         learning_rate: f64,
-    ) -> Result<(S, Option<M>)> {
+    ) -> Result<(S, Updated<M>)> {
         let learners = &self.setup.layout.learners;
         let parts = batch.parts.iter().map(|parts| device_put_sharded(parts, learners));
         let (mut state, mut data) = {
@@ -147,39 +178,40 @@ where
             self.status.learner.enter(Activity::Prepares);
             (self.programs.prepare)(state, parts.collect::<Result<Vec<_>>>()?)?
         };
+        if queues.update() * self.setup.update_steps <= self.config.learning_starts {
+            return Ok((state, Updated::NotYet));
+        }
         let _span = timeline::span("learn");
         self.status.learner.enter(Activity::Learns);
         let learning_rate = replicate(&Array::from(learning_rate as f32), learners)?;
-        // Small networks take all gradient steps in one call. On a CPU the convolutions of large
-        // networks run a few percent faster outside a loop.
         let count = self.config.gradient_steps;
-        let per_call = if self.setup.sizes.obs_kind == ObsKind::Vector { count } else { 1 };
+        let per_call = if self.is_interruptible() { 1 } else { count };
         let indices: Vec<i32> = (0..count as i32).collect();
-        let mut metrics = None;
+        let mut updated = Updated::NotYet;
         for indices in indices.chunks(per_call) {
             let indices = replicate(&Array::new([indices.len()], indices)?, learners)?;
             let last;
             (state, data, last) =
                 (self.programs.gradient_steps)(state, data, indices, learning_rate.clone())?;
-            if per_call == 1 {
+            if self.is_interruptible() {
                 // Wait for each step, so that an interruption takes effect soon.
                 tree::leaves(&last).iter().try_for_each(Sharded::wait)?;
                 if self.setup.layout.world == World::ALONE && queues.stops() {
-                    return Ok((state, None));
+                    return Ok((state, Updated::Interrupted));
                 }
             }
-            metrics = Some(last);
+            updated = Updated::Learned(last);
         }
-        Ok((state, metrics))
+        Ok((state, updated))
     }
 
-    /// Sends the agent of the current version to the actors.
-    fn publish(&self, queues: &Queues<'_>, state: &S) -> Result<()> {
+    /// Sends the parameters of the current version to the actors.
+    fn publish(&self, queues: &Queues<'_, P, R>, state: &S) -> Result<()> {
         let _span = timeline::span("give parameters");
         self.status.learner.enter(Activity::GivesParameters);
-        let agent = unreplicate(&(self.programs.agent)(state))?;
+        let params = unreplicate(&(self.programs.params)(state))?;
         queues.publish(|device| {
-            let copy = copy_to(&agent, device)?;
+            let copy = copy_to(&params, device)?;
             // An actor that waited for the parameters inside a call would block others of its
             // device.
             tree::leaves(&copy).iter().try_for_each(Array::wait)?;
@@ -207,7 +239,12 @@ where
     }
 
     /// Logs Cleanba's statistics every `--log-frequency` updates.
-    fn log(&mut self, queues: &Queues<'_>, learning_rate: f64, lengths: &Returns) -> Result<()> {
+    fn log(
+        &mut self,
+        queues: &Queues<'_, P, R>,
+        learning_rate: f64,
+        lengths: &Returns,
+    ) -> Result<()> {
         let update = self.trainer.global_step() / self.setup.update_steps;
         if !update.is_multiple_of(self.options.log_frequency.max(1)) {
             return Ok(());

@@ -8,7 +8,10 @@ use crate::trace::ops::{arange, concatenate, zeros};
 use crate::tree::{self, Tree};
 use crate::{DType, Key, Tensor, vmap};
 
+use super::actors::RolloutResults;
 use super::agent::Agent;
+use super::config::UpdateConfig;
+use super::options::SebulbaOptions;
 use super::reduce::Reduce;
 
 /// State of an actor's environments between two steps.
@@ -108,19 +111,19 @@ pub(crate) fn keys_of(key: Key<Tensor>, env_ids: Tensor) -> Key<Tensor> {
     vmap(|id: Tensor| Key::from_data(data).fold_in(id))(env_ids)
 }
 
-/// Collects a rollout of `num_steps` steps, with the environments stepped inside the compiled loop,
-/// and splits it into a share for each of the learner devices. `first_env`, `i32[]`, is the number
-/// of the first environment. With `bootstrap`, the discount factor, the rewards of truncated steps
-/// include the discounted value of the final observation by the acting critic.
+/// Collects a rollout of an actor-critic agent, with the environments stepped inside the compiled
+/// loop, and splits it into a share for each of the learner devices. `first_env`, `i32[]`, is the
+/// number of the first environment. With `bootstrap_truncated` of `config`, the rewards of truncated
+/// steps include the discounted value of the final observation by the acting critic.
 #[track_caller]
 pub fn collect_rollout(
     envs: &XlaPool,
     agent: &Agent<Tensor>,
     env_state: EnvState<Tensor>,
     first_env: Tensor,
-    (num_steps, learners, exact): (usize, usize, bool),
-    bootstrap: Option<f64>,
-) -> (EnvState<Tensor>, Vec<Rollout<Tensor>>, EpisodeStats<Tensor>) {
+    (options, config): (&SebulbaOptions, UpdateConfig),
+) -> RolloutResults<Rollout<Tensor>> {
+    let (exact, learners) = (options.deterministic, options.learner_device_ids.len());
     let env_ids = arange(envs.rows(), DType::I32) + first_env;
     let (last_reward, last_done) = (env_state.reward, env_state.done);
     let env_step = |env_state: EnvState<Tensor>, ()| {
@@ -135,7 +138,7 @@ pub fn collect_rollout(
         let (handle, step) = envs.step(handle, action);
         let done = step.done().to(DType::F32);
         let mut reward = step.reward;
-        if let Some(gamma) = bootstrap {
+        if let Some(gamma) = config.bootstrap_truncated {
             let final_obs = envs.final_obs_of(&step);
             let value = |obs| Reduce::rows(exact, obs, |obs| agent.value(obs));
             reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, gamma, value);
@@ -143,7 +146,8 @@ pub fn collect_rollout(
         let next = EnvState { handle, obs: step.obs, reward, done, key };
         (next, (obs, action, logprob, value, reward, done, EpisodeStats::from_step(&step)))
     };
-    let (env_state, outputs) = scan_with(env_step, env_state, (), ScanOptions::length(num_steps));
+    let count = ScanOptions::length(config.num_steps);
+    let (env_state, outputs) = scan_with(env_step, env_state, (), count);
     let (obs, actions, logprobs, values, rewards, dones, episodes) = outputs;
     let next_obs = env_state.obs;
     let rollout = Rollout {

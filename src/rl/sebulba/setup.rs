@@ -118,7 +118,7 @@ fn make_pools<A: Algorithm>(
 
 /// Returns the sizes of the agent for an environment.
 pub(super) fn sizes_of<A: Algorithm>(options: &SebulbaOptions, spec: &EnvSpec) -> Result<Sizes> {
-    Sizes::from_spec(A::NAME, spec, options.network, (&options.channels, &options.hiddens))
+    Sizes::from_spec::<A>(spec, options.network, (&options.channels, &options.hiddens))
 }
 
 /// Returns the time that a process waits for the others.

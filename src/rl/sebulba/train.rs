@@ -2,20 +2,20 @@
 //! preparation of a rollout and its gradient step.
 
 use super::actor_learner::{Learner, Schedule, run_actor_learner};
-use super::actors::{Actors, reset_actors};
+use super::actors::{Actors, RolloutResults, reset_actors};
 use super::agent::{Agent, Sizes};
 use super::checkpoint::{ActorEnvs, ActorState, Boundary, on_host};
 use super::config::UpdateConfig;
 use super::exchange::{Across, ensure_same_step};
 use super::layout::World;
-use super::learner::{LearnerLoop, LearnerPrograms};
+use super::learner::{BoundaryOf, LearnerLoop, LearnerPrograms};
 use super::options::SebulbaOptions;
 use super::reduce::Reduce;
-use super::rollout::{EnvState, Rollout};
+use super::rollout::EnvState;
 use super::setup::{Setup, connect, sizes_of, start_runtime};
 use super::status::RunStatus;
 use super::view::{LiveView, watch};
-use crate::envs::PoolOptions;
+use crate::envs::{PoolOptions, XlaPool};
 use crate::error::Result;
 use crate::jit::jit;
 use crate::pmap::{Sharded, pmap, replicate, unreplicate};
@@ -26,22 +26,31 @@ use crate::rl::policy::{Policy, PolicyResults};
 use crate::rl::run::pools;
 use crate::rl::run::trainer::Trainer;
 use crate::rl::summary::Summary;
+use crate::trace::Axis;
 use crate::trace::control::scan;
 use crate::tree::{self, Tree};
 use crate::{Array, Key, Tensor, TensorType};
 
-/// Traced functions of an algorithm, with train state `S`, prepared rollout `D` and metrics `M`.
+/// Functions of an algorithm, with train state `S`, actors' parameters `P`, rollouts `R`, prepared
+/// rollout `D`, metrics `M` and saved model `X`. All but `params` and `model` are traced.
 #[derive(Debug)]
-pub struct LearnerFunctions<Init, AgentOf, Prepare, Step> {
+pub struct TrainFunctions<Init, Params, Collect, Prepare, Step, Model> {
     /// Makes the initial state from a key; it is the same on every learner device.
     pub init: Init,
-    /// Returns the agent in a state, for the actors.
-    pub agent: AgentOf,
-    /// Computes what is needed once per rollout, on each learner device for its share.
+    /// Returns the parameters in a state with which actors act.
+    pub params: Params,
+    /// Collects a rollout on an actor device, from the parameters, the state of the environments and
+    /// the number of the first of them, `i32[]`; returns a part for each learner device of the
+    /// process.
+    pub collect: Collect,
+    /// Computes what is needed once per rollout, on each learner device from its parts of all actors'
+    /// rollouts.
     pub prepare: Prepare,
     /// Takes a gradient step, from the state, the rollout, the index of the step `i32[]` and the
     /// learning rate `f32[]`.
     pub gradient_step: Step,
+    /// Returns the part of a state that is saved as the model.
+    pub model: Model,
 }
 
 /// Trains an agent and returns the result.
@@ -51,23 +60,33 @@ pub struct LearnerFunctions<Init, AgentOf, Prepare, Step> {
 /// # Errors
 /// [`Error::Config`](crate::Error::Config) for settings out of range, and errors of the
 /// environments, compilation, execution and file I/O.
-pub fn train<A, S, D, M>(
+pub fn train<A, S, P, R, D, M, X>(
     args: &A,
     options: &SebulbaOptions,
     config: UpdateConfig,
-    functions: LearnerFunctions<
+    functions: TrainFunctions<
         impl Fn(Key<Tensor>, &Sizes) -> S,
-        impl Fn(&S::With<Sharded>) -> Agent<Sharded>,
-        impl Fn(S, Rollout<Tensor>) -> (S, D),
+        impl Fn(&S::With<Sharded>) -> P::With<Sharded>,
+        impl Fn(&XlaPool, &P, EnvState<Tensor>, Tensor) -> RolloutResults<R> + Sync,
+        impl Fn(S, Vec<R>, Axis) -> (S, D),
         impl Fn(S, &D, (Tensor, Tensor), &Reduce) -> (S, M),
+        impl Fn(S::With<Array>) -> X,
     >,
 ) -> Result<Summary>
 where
     A: Algorithm,
     S: Tree<Tensor>,
+    S::With<Sharded>: Tree<Sharded, With<Array> = S::With<Array>>,
+    P: Tree<Tensor>,
+    P::With<Sharded>: Tree<Sharded, With<Array> = P::With<Array>>,
+    P::With<Array>: Clone + Send,
+    R: Tree<Tensor> + Send + Sync,
+    R::With<Sharded>: Tree<Sharded, With<Array> = R::With<Array>>,
+    R::With<Array>: Send,
     D: Tree<Tensor>,
     M: Tree<Tensor, With<Tensor> = M>,
     D::With<Sharded>: Clone,
+    X: Tree<Array>,
 {
     let processes = connect(options)?;
     let setup = Setup::new(args, options, config, processes.clone());
@@ -78,24 +97,34 @@ where
     }
 }
 
-fn train_on<A, S, D, M>(
+fn train_on<A, S, P, R, D, M, X>(
     setup: Setup,
     args: &A,
     options: &SebulbaOptions,
     config: UpdateConfig,
-    functions: LearnerFunctions<
+    functions: TrainFunctions<
         impl Fn(Key<Tensor>, &Sizes) -> S,
-        impl Fn(&S::With<Sharded>) -> Agent<Sharded>,
-        impl Fn(S, Rollout<Tensor>) -> (S, D),
+        impl Fn(&S::With<Sharded>) -> P::With<Sharded>,
+        impl Fn(&XlaPool, &P, EnvState<Tensor>, Tensor) -> RolloutResults<R> + Sync,
+        impl Fn(S, Vec<R>, Axis) -> (S, D),
         impl Fn(S, &D, (Tensor, Tensor), &Reduce) -> (S, M),
+        impl Fn(S::With<Array>) -> X,
     >,
 ) -> Result<Summary>
 where
     A: Algorithm,
     S: Tree<Tensor>,
+    S::With<Sharded>: Tree<Sharded, With<Array> = S::With<Array>>,
+    P: Tree<Tensor>,
+    P::With<Sharded>: Tree<Sharded, With<Array> = P::With<Array>>,
+    P::With<Array>: Clone + Send,
+    R: Tree<Tensor> + Send + Sync,
+    R::With<Sharded>: Tree<Sharded, With<Array> = R::With<Array>>,
+    R::With<Array>: Send,
     D: Tree<Tensor>,
     M: Tree<Tensor, With<Tensor> = M>,
     D::With<Sharded>: Clone,
+    X: Tree<Array>,
 {
     let Setup { processes, runtime, layout, sizes, update_steps, .. } = &setup;
     let mut trainer = Trainer::start_rank(args, *update_steps, layout.world.rank)?;
@@ -107,8 +136,8 @@ where
     let across = processes.clone().filter(|_| runtime.process_count() == 1).map(Across::new);
     let init =
         pmap("learners", |_, key: Key<Tensor>| (functions.init)(key, sizes)).named("sebulba_init");
-    let prepare = pmap("learners", |_, (state, parts): (S, Vec<Rollout<Tensor>>)| {
-        (functions.prepare)(state, Rollout::concatenate(parts))
+    let prepare = pmap("learners", |axis, (state, parts): (S, Vec<R>)| {
+        (functions.prepare)(state, parts, axis)
     })
     .named("sebulba_prepare");
     let gradient_steps =
@@ -126,7 +155,7 @@ where
     let (env_states, reset_s) = reset_actors(&setup, actor_key)?;
     let state = init.call(replicate(&learner_key, &layout.learners)?)?;
     let (state, env_states, boundary) =
-        init_or_resume(&mut trainer, &setup, state, env_states, &functions.agent)?;
+        init_or_resume(&mut trainer, &setup, state, env_states, &functions.params)?;
     if let Some(processes) = processes {
         ensure_same_step(&**processes, trainer.global_step())?;
     }
@@ -135,40 +164,48 @@ where
         gradient_steps: &|state, data, indices, learning_rate| {
             gradient_steps.call((state, data, indices, learning_rate))
         },
-        agent: &functions.agent,
+        params: &functions.params,
     };
-    let run = Run { setup: &setup, args, options, config };
-    let (model, rollout_s) =
+    let run = Run { setup: &setup, args, options, config, collect: &functions.collect };
+    let (state, rollout_s) =
         run_threads(&mut trainer, &run, programs, state, env_states, boundary)?;
     let learner = [init.stats(), prepare.stats(), gradient_steps.stats()];
     let learner_s: f64 = learner.iter().map(|stats| stats.seconds()).sum();
     trainer.add_compile_seconds(reset_s + learner_s + rollout_s);
-    trainer.finish(&model)
+    trainer.finish(&(functions.model)(state))
 }
 
-/// Setup and settings of a run.
-struct Run<'r, A> {
+/// Setup and settings of a run, and what its actors do.
+struct Run<'r, A, F> {
     setup: &'r Setup,
     args: &'r A,
     options: &'r SebulbaOptions,
     config: UpdateConfig,
+    collect: &'r F,
 }
 
 /// Runs the actors and the learner to the end. Returns the learner's train state, and the seconds
 /// of compilation of the rollouts.
-fn run_threads<A: Algorithm, S: Tree<Sharded>, D, M: Tree<Sharded>>(
+fn run_threads<A, S, P, R, D, M>(
     trainer: &mut Trainer<'_, A>,
-    run: &Run<'_, A>,
-    programs: LearnerPrograms<'_, S, D, M>,
+    run: &Run<'_, A, impl Fn(&XlaPool, &P, EnvState<Tensor>, Tensor) -> RolloutResults<R> + Sync>,
+    programs: LearnerPrograms<'_, S, P::With<Sharded>, R::With<Sharded>, D, M>,
     state: S,
     env_states: Vec<EnvState<Array>>,
-    boundary: Boundary<Array, S::With<Array>>,
+    boundary: BoundaryOf<S, P::With<Sharded>>,
 ) -> Result<(S::With<Array>, f64)>
 where
-    S::With<Array>: Tree<Array>,
-    M::With<Array>: Tree<Array>,
+    A: Algorithm,
+    S: Tree<Sharded>,
+    P: Tree<Tensor>,
+    P::With<Sharded>: Tree<Sharded, With<Array> = P::With<Array>>,
+    P::With<Array>: Clone + Send,
+    R: Tree<Tensor> + Send + Sync,
+    R::With<Sharded>: Tree<Sharded, With<Array> = R::With<Array>>,
+    R::With<Array>: Send,
+    M: Tree<Sharded>,
 {
-    let &Run { setup, args, options, config } = run;
+    let &Run { setup, args, options, config, collect } = run;
     let Setup { layout, envs, update_steps, .. } = setup;
     let updates = args.total_timesteps() / update_steps;
     let resumed_at = trainer.global_step() / update_steps;
@@ -178,8 +215,7 @@ where
     let takes_snapshots = writes_checkpoints && layout.world == World::ALONE;
 
     let status = &RunStatus::new(layout.num_actors());
-    let update = (config, options.deterministic);
-    let actors = Actors::new(setup, status, env_states, update, takes_snapshots);
+    let actors = Actors::new(setup, status, env_states, collect, takes_snapshots);
     let view = LiveView::new(layout, config.num_steps, updates);
     let area = if options.live_view { trainer.above() } else { None };
     let learner = LearnerLoop {
@@ -192,7 +228,7 @@ where
         programs,
         writes_checkpoints,
     };
-    let act = |actor, agent: &Agent<Array>| actors.rollout(actor, agent);
+    let act = |actor, params: &P::With<Array>| actors.rollout(actor, params);
     let stop = || (0..envs.num_pools()).for_each(|k| envs.pool(k).close());
     let learn = |queues: Learner<'_, _, _>| learner.run(queues, state, boundary);
     let run = || run_actor_learner((layout, schedule), status, act, stop, learn);
@@ -215,20 +251,17 @@ fn scan_or_once<S: Tree<Tensor>, M: Tree<Tensor, With<Tensor> = M>>(
 }
 
 /// Learner's train state, states of the actors' environments, and the boundary before an update.
-type StartState<S> = (S, Vec<EnvState<Array>>, Boundary<Array, <S as Tree<Sharded>>::With<Array>>);
+type StartState<S, P> = (S, Vec<EnvState<Array>>, BoundaryOf<S, P>);
 
 /// Returns the learner's train state, the states of the actors' environments, and the boundary
 /// before the next update: those of a new run, or with `--resume` the saved ones.
-fn init_or_resume<A: Algorithm, S: Tree<Sharded>>(
+fn init_or_resume<A: Algorithm, S: Tree<Sharded>, P: Tree<Sharded>>(
     trainer: &mut Trainer<'_, A>,
     setup: &Setup,
     state: S,
     env_states: Vec<EnvState<Array>>,
-    agent: impl Fn(&S) -> Agent<Sharded>,
-) -> Result<StartState<S>>
-where
-    S::With<Array>: Tree<Array, With<Sharded> = S>,
-{
+    params: impl Fn(&S) -> P,
+) -> Result<StartState<S, P>> {
     let saves_actors = setup.layout.world == World::ALONE;
     let actors = match saves_actors {
         true => env_states.iter().map(ActorState::of).collect::<Result<_>>()?,
@@ -236,7 +269,7 @@ where
     };
     let boundary = Boundary {
         train: on_host(&unreplicate(&state)?)?,
-        behavior_policy: on_host(&unreplicate(&agent(&state))?)?,
+        behavior_policy: on_host(&unreplicate(&params(&state))?)?,
         actors,
     };
     let mut envs = ActorEnvs { pools: &setup.envs, states: &[] };

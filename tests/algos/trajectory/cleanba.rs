@@ -23,21 +23,22 @@ fn sizes() -> Sizes {
         obs_kind: ObsKind::Frames,
         shape: [4, 84, 84].into(),
         action_kind: ActionKind::Discrete { num_actions: ACTIONS },
+        bounds: None,
         network: ImageNetwork::Impala,
         channels: vec![4],
         hiddens: vec![32],
     }
 }
 
-/// One learner device, whose axis has the rollout as its only element.
-fn one_learner<R: Tree<Tensor, With<Tensor> = R>>(
-    rollout: Rollout<Tensor>,
-    update: impl Fn(&Reduce, Rollout<Tensor>) -> R,
-) -> R {
-    let f =
-        |axis, rollout| update(&Reduce { axis, learners: 1, exact: false, across: None }, rollout);
-    let rollout = tree::map(rollout, |x: Tensor| x.expand_dims(0));
-    tree::map(vmap_axis("learners", f)(rollout), |x: Tensor| x.index_axis(0, 0))
+/// One learner device, whose axis has the data as its only element.
+pub(super) fn one_learner<D, R>(data: D, update: impl Fn(&Reduce, D) -> R) -> R
+where
+    D: Tree<Tensor, With<Tensor> = D>,
+    R: Tree<Tensor, With<Tensor> = R>,
+{
+    let f = |axis, data| update(&Reduce { axis, learners: 1, exact: false, across: None }, data);
+    let data = tree::map(data, |x: Tensor| x.expand_dims(0));
+    tree::map(vmap_axis("learners", f)(data), |x: Tensor| x.index_axis(0, 0))
 }
 
 fn bytes(name: &str, count: usize) -> Vec<u8> {

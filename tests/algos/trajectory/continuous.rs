@@ -3,17 +3,21 @@
 //! `fast_td3.py` beside it the authors' FastTD3.
 
 use podracer::algos::{
-    ddpg_continuous_action as ddpg, fast_td3, sac_continuous_action as sac,
+    ddpg_continuous_action as ddpg, fast_td3, sac_continuous_action as sac, sebulba_sac,
     td3_continuous_action as td3,
 };
 use podracer::nn::Mlp;
 use podracer::nn::normalize::RunningMeanStd;
+use podracer::optim::Adam;
+use podracer::random::normal;
 use podracer::rl::Algorithm;
 use podracer::rl::buffers::replay::Transition;
 use podracer::rl::environments::bounds::Bounds;
-use podracer::tree::Tree;
-use podracer::{Array, Key, Tensor, jit};
+use podracer::trace::ops::constant;
+use podracer::tree::{self, Tree};
+use podracer::{Array, DType, Key, Tensor, jit};
 
+use super::cleanba::one_learner;
 use super::{Trajectory, UPDATES, adam_state, flags, floats, scaled, start};
 
 const OBS: usize = 3;
@@ -176,6 +180,63 @@ fn sac_follows_cleanrl() {
         let critics = qf.map(|qf| qf.layers);
         recorded[0].check(update, &SacNetworks { actor: actor.layers, critics, log_alpha });
         recorded[1].check(update, &target.map(|qf| qf.layers));
+    }
+}
+
+/// The updates of `sebulba_sac` are those of SAC, which follow CleanRL.
+#[test]
+fn sebulba_sac_updates_as_sac() {
+    let bounds = Bounds::new(&[-1.0, -2.0], &[1.0, 3.0]).unwrap();
+    macro_rules! init {
+        ($algorithm:ident) => {
+            jit(|key: Key<Tensor>| {
+                let agent = $algorithm::Agent::init(key, OBS, &bounds);
+                let (adam, log_alpha) = (Adam::default(), constant(0.0f32));
+                let opt_state = $algorithm::OptState {
+                    actor: adam.init(&agent.actor),
+                    qf: adam.init(&agent.qf),
+                    log_alpha: adam.init(&log_alpha),
+                };
+                let target = agent.qf.clone();
+                $algorithm::TrainState { agent, target, log_alpha, opt_state }
+            })
+        };
+    }
+    let args = sac::Args::from_flags(["--tau=0.5"]).unwrap();
+    type Input<T> = (sac::TrainState<T>, Transition<T>, Key<T>);
+    let update = jit(|(state, batch, key): Input<Tensor>| {
+        let [critic_key, actor_key, alpha_key] = key.split_n();
+        let state = sac::update_critic(state, &batch, critic_key, &args).0;
+        let state = sac::update_actor(state, &batch, actor_key, &args).0;
+        let state = sac::update_alpha(state, &batch, alpha_key, &args).0;
+        sac::update_target(state, &args)
+    });
+    let own_args = sebulba_sac::Args::from_flags(["--tau=0.5", "--batch-size=16"]).unwrap();
+    type OwnInput<T> = (sebulba_sac::TrainState<T>, Transition<T>, Key<T>);
+    let own_update = jit(|(state, transitions, key): OwnInput<Tensor>| {
+        let noise = key.split_n().map(|key| normal(key, [BATCH, ACT], DType::F32));
+        one_learner((state, transitions, noise), |reduce, (state, transitions, noise)| {
+            let ([noise, actor_noise, alpha_noise], how) = (noise, (reduce, &own_args));
+            let samples = sebulba_sac::Samples { transitions, noise };
+            let state = sebulba_sac::update_critic(state, &samples, how).0;
+            let obs = transitions.obs;
+            let state = sebulba_sac::update_actor(state, (obs, actor_noise), how).0;
+            let state = sebulba_sac::update_alpha(state, (obs, alpha_noise), how).0;
+            sebulba_sac::update_target(state, &own_args)
+        })
+    });
+    let mut state = init!(sac).call(key(1)).unwrap();
+    let mut own_state = init!(sebulba_sac).call(key(1)).unwrap();
+    for k in 0..5 {
+        state = update.call((state, transitions(k, 1.0), key(k))).unwrap();
+        own_state = own_update.call((own_state, transitions(k, 1.0), key(k))).unwrap();
+    }
+    let (leaves, own_leaves) = (tree::leaves(&state), tree::leaves(&own_state));
+    assert_eq!(leaves.len(), own_leaves.len());
+    for (x, own) in leaves.iter().zip(&own_leaves).filter(|(x, _)| x.dtype() == DType::F32) {
+        let pairs = x.to_vec::<f32>().unwrap().into_iter().zip(own.to_vec::<f32>().unwrap());
+        let far = pairs.fold(0.0f32, |far, (x, own)| far.max((x - own).abs()));
+        assert!(far < 1e-5, "{far:e}");
     }
 }
 
