@@ -38,6 +38,7 @@ pub mod dpo_anakin;
 pub mod dqn;
 pub mod dqn_anakin;
 pub mod dqn_atari;
+pub mod fast_sac;
 pub mod fast_td3;
 pub mod iqn;
 pub mod ppg;

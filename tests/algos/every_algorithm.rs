@@ -108,6 +108,18 @@ const CASES: &[Case] = &[
         ],
     ),
     case::<dqn_atari::Args>(600, BOARDS),
+    case::<fast_sac::Args>(
+        1200,
+        &[
+            "--env-id=Pendulum-v1",
+            "--num-envs=2",
+            "--learning-starts=100",
+            "--buffer-size=250",
+            "--batch-size=8",
+            "--critic-hidden-dim=16",
+            "--actor-hidden-dim=16",
+        ],
+    ),
     case::<fast_td3::Args>(
         1200,
         &[

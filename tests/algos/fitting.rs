@@ -67,7 +67,8 @@ fn what_does_not_fit_is_refused_with_what_does() {
             };
         }
         look!(a2c, a2c_continuous_action, c51, c51_atari, crossq_continuous_action);
-        look!(ddpg_continuous_action, dpo_anakin, dqn, dqn_anakin, dqn_atari, fast_td3);
+        look!(ddpg_continuous_action, dpo_anakin, dqn, dqn_anakin, dqn_atari);
+        look!(fast_sac, fast_td3);
         look!(iqn, qrdqn, ppg, ppo, ppo_anakin, ppo_anakin_gru);
         look!(ppo_atari, ppo_atari_envpool, ppo_atari_lstm, ppo_continuous_action);
         look!(ppo_continuous_action_lstm, ppo_masked);

@@ -1,9 +1,9 @@
 //! DDPG, TD3 and SAC: `tests/fixtures/algos/cleanrl/continuous.py` recorded CleanRL's
 //! `ddpg_continuous_action_jax.py`, `td3_continuous_action_jax.py` and `sac_continuous_action.py`, and
-//! `fast_td3.py` beside it the authors' FastTD3.
+//! `fast_td3.py` and `fast_sac.py` beside it the authors' FastTD3 and FastSAC.
 
 use podracer::algos::{
-    ddpg_continuous_action as ddpg, fast_td3, sac_continuous_action as sac,
+    ddpg_continuous_action as ddpg, fast_sac, fast_td3, sac_continuous_action as sac,
     td3_continuous_action as td3,
 };
 use podracer::nn::Mlp;
@@ -11,6 +11,7 @@ use podracer::nn::normalize::RunningMeanStd;
 use podracer::rl::Algorithm;
 use podracer::rl::buffers::replay::Transition;
 use podracer::rl::environments::bounds::Bounds;
+use podracer::trace::ops::constant;
 use podracer::tree::Tree;
 use podracer::{Array, Key, Tensor, jit};
 
@@ -236,5 +237,84 @@ fn fast_td3_follows_its_authors() {
         let critics = qf.map(|qf| qf.layers);
         online.check(update, &Td3Networks { actor: actor.layers, critics });
         of_targets.check(update, &train_state.target.clone().map(|qf| qf.layers));
+    }
+}
+
+/// FastSAC's parameters under the names of the fixtures.
+#[derive(Tree)]
+struct FastSacNetworks<T> {
+    actor: fast_sac::Network<T>,
+    critics: [fast_sac::Network<T>; 2],
+    log_alpha: T,
+}
+
+#[test]
+fn fast_sac_follows_its_authors() {
+    let flags = [
+        "--tau=0.5",
+        "--critic-learning-rate=1e-4",
+        "--actor-learning-rate=1e-4",
+        "--alpha-learning-rate=1e-4",
+        "--critic-hidden-dim=32",
+        "--actor-hidden-dim=32",
+        "--num-atoms=21",
+        "--v-min=-10",
+        "--v-max=10",
+        "--alpha-init=0.1",
+        "--target-entropy-ratio=0.5",
+        "--policy-frequency=2",
+    ];
+    let args = fast_sac::Args::from_flags(flags).unwrap();
+    let bounds = Bounds::new(&[-1.0, -2.0], &[1.0, 3.0]).unwrap();
+    type Input<T> = (fast_sac::TrainState<T>, Transition<T>, T);
+    let critic = jit(|(train_state, batch, noise): Input<Tensor>| {
+        let (train_state, _, log_prob) = fast_sac::update_critic(train_state, &batch, noise, &args);
+        fast_sac::update_alpha(train_state, log_prob, &args).0
+    });
+    let actor = jit(|(train_state, batch, noise): Input<Tensor>| {
+        fast_sac::update_actor(train_state, &batch, noise, &args).0
+    });
+    let target = jit(|train_state: fast_sac::TrainState<Tensor>| {
+        fast_sac::update_target(train_state, &args)
+    });
+    let init = |key: Key<Tensor>| {
+        let fast_sac::Agent { actor, qf } = fast_sac::Agent::init(key, OBS, &bounds, &args);
+        (actor.layers, qf.map(|qf| qf.layers))
+    };
+    let networks = start("", |key| {
+        let (actor, critics) = init(key);
+        FastSacNetworks { actor, critics, log_alpha: constant(0.0f32) }
+    });
+    let q_networks = |critics: [fast_sac::Network<Array>; 2]| {
+        critics.map(|layers| fast_sac::QNetwork { layers })
+    };
+    let agent = fast_sac::Agent {
+        actor: fast_sac::Actor { layers: networks.actor, bounds: bounds.clone() },
+        qf: q_networks(networks.critics),
+    };
+    let log_alpha = Array::from(args.alpha_init.ln() as f32);
+    let opt_state = fast_sac::OptState {
+        actor: adam_state(&agent.actor),
+        qf: adam_state(&agent.qf),
+        log_alpha: adam_state(&log_alpha),
+    };
+    let obs_stats = jit(|()| RunningMeanStd::new([OBS], podracer::DType::F32)).call(()).unwrap();
+    let target_networks = q_networks(start("target ", |key| init(key).1));
+    let mut train_state =
+        fast_sac::TrainState { agent, target: target_networks, log_alpha, opt_state, obs_stats };
+    let [online, of_targets] = ["fast_sac", "fast_sac_targets"].map(Trajectory::of);
+    for update in 0..UPDATES {
+        let batch = transitions(update, 1.0);
+        let noise = |name: &str| floats(&format!("{name} {update}"), [BATCH, ACT]);
+        train_state = critic.call((train_state, batch.clone(), noise("noise"))).unwrap();
+        if update % args.policy_frequency == 1 {
+            train_state = actor.call((train_state, batch, noise("actor noise"))).unwrap();
+        }
+        train_state = target.call(train_state).unwrap();
+        let fast_sac::TrainState { agent: fast_sac::Agent { actor, qf }, target, log_alpha, .. } =
+            train_state.clone();
+        let critics = qf.map(|qf| qf.layers);
+        online.check(update, &FastSacNetworks { actor: actor.layers, critics, log_alpha });
+        of_targets.check(update, &target.map(|qf| qf.layers));
     }
 }
