@@ -66,4 +66,5 @@ pub mod registry;
 pub mod rpo_continuous_action;
 pub mod sac_atari;
 pub mod sac_continuous_action;
+pub mod simba_sac;
 pub mod td3_continuous_action;

@@ -102,6 +102,7 @@ pub static ALGORITHMS: &[Entry] = &[
     entry::<rpo_continuous_action::Args>(),
     entry::<sac_atari::Args>(),
     entry::<sac_continuous_action::Args>(),
+    entry::<simba_sac::Args>(),
     entry::<td3_continuous_action::Args>(),
 ];
 

@@ -252,6 +252,17 @@ const CASES: &[Case] = &[
     case::<rpo_continuous_action::Args>(1024, PENDULUM),
     case::<sac_atari::Args>(600, BOARDS),
     case::<sac_continuous_action::Args>(600, CONTINUOUS),
+    case::<simba_sac::Args>(
+        600,
+        &[
+            "--env-id=Pendulum-v1",
+            "--learning-starts=100",
+            "--buffer-size=250",
+            "--batch-size=8",
+            "--critic-hidden-dim=8",
+            "--actor-hidden-dim=8",
+        ],
+    ),
     case::<td3_continuous_action::Args>(600, CONTINUOUS),
 ];
 /// The folder of the only run in `runs`.

@@ -82,7 +82,7 @@ fn what_does_not_fit_is_refused_with_what_does() {
         );
         look!(pqn_atari_envpool_lstm, qdagger_dqn_atari);
         look!(rainbow_atari, rpo_continuous_action, sac_atari, sac_continuous_action);
-        look!(td3_continuous_action);
+        look!(simba_sac, td3_continuous_action);
     };
     // A choice, numbers, masks, two players, numbers as observations.
     for id in ["CartPole-v1", "Pendulum-v1", "Harvest-v0", "ConnectFour-v0", "FrozenLake-v1"] {

@@ -1,9 +1,9 @@
 //! DDPG, TD3 and SAC: `tests/fixtures/algos/cleanrl/continuous.py` recorded CleanRL's
 //! `ddpg_continuous_action_jax.py`, `td3_continuous_action_jax.py` and `sac_continuous_action.py`, and
-//! `fast_td3.py` and `fast_sac.py` beside it the authors' FastTD3 and FastSAC.
+//! `fast_td3.py`, `fast_sac.py` and `simba_sac.py` beside it the authors' FastTD3, FastSAC and SimBa.
 
 use podracer::algos::{
-    ddpg_continuous_action as ddpg, fast_sac, fast_td3, sac_continuous_action as sac,
+    ddpg_continuous_action as ddpg, fast_sac, fast_td3, sac_continuous_action as sac, simba_sac,
     td3_continuous_action as td3,
 };
 use podracer::nn::Mlp;
@@ -316,5 +316,63 @@ fn fast_sac_follows_its_authors() {
         let critics = qf.map(|qf| qf.layers);
         online.check(update, &FastSacNetworks { actor: actor.layers, critics, log_alpha });
         of_targets.check(update, &target.map(|qf| qf.layers));
+    }
+}
+
+/// SimBa's parameters under the names of the fixtures.
+#[derive(Tree)]
+struct SimbaNetworks<T> {
+    actor: simba_sac::Network<T>,
+    critics: Vec<simba_sac::Network<T>>,
+    log_alpha: T,
+}
+
+#[test]
+fn simba_sac_follows_its_authors() {
+    let flags = ["--tau=0.5", "--alpha=0.1", "--critic-hidden-dim=32", "--actor-hidden-dim=16"];
+    let args = simba_sac::Args::from_flags(flags).unwrap();
+    let bounds = Bounds::new(&[-1.0, -2.0], &[1.0, 3.0]).unwrap();
+    type Input<T> = (simba_sac::TrainState<T>, Transition<T>, Key<T>);
+    let step = jit(|(train_state, batch, key): Input<Tensor>| {
+        let (actor_key, critic_key) = key.split();
+        let (train_state, _, log_prob) =
+            simba_sac::update_actor(train_state, &batch, actor_key, &args);
+        let (train_state, _) = simba_sac::update_alpha(train_state, log_prob, &args);
+        let (train_state, _) = simba_sac::update_critic(train_state, &batch, critic_key, &args);
+        simba_sac::update_target(train_state, &args)
+    });
+    let layers = |qf: Vec<simba_sac::QNetwork<_>>| qf.into_iter().map(|qf| qf.layers).collect();
+    let networks = start("", |key| {
+        let simba_sac::Agent { actor, qf } = simba_sac::Agent::init(key, OBS, &bounds, &args);
+        SimbaNetworks { actor: actor.layers, critics: layers(qf), log_alpha: constant(0.0f32) }
+    });
+    let targets: Vec<_> = start("target ", |key| -> Vec<simba_sac::Network<Tensor>> {
+        layers(simba_sac::Agent::init(key, OBS, &bounds, &args).qf)
+    });
+    let q_networks = |critics: Vec<simba_sac::Network<Array>>| -> Vec<_> {
+        critics.into_iter().map(|layers| simba_sac::QNetwork { layers }).collect()
+    };
+    let agent = simba_sac::Agent {
+        actor: simba_sac::Actor { layers: networks.actor, bounds: bounds.clone() },
+        qf: q_networks(networks.critics),
+    };
+    let log_alpha = Array::from(args.alpha.ln() as f32);
+    let opt_state = simba_sac::OptState {
+        actor: adam_state(&agent.actor),
+        qf: adam_state(&agent.qf),
+        log_alpha: adam_state(&log_alpha),
+    };
+    let obs_stats = jit(|()| RunningMeanStd::new([OBS], podracer::DType::F32)).call(()).unwrap();
+    let target = q_networks(targets);
+    let mut train_state = simba_sac::TrainState { agent, target, log_alpha, opt_state, obs_stats };
+    let recorded = ["simba_sac", "simba_sac_targets"].map(Trajectory::of);
+    for update in 0..UPDATES {
+        train_state = step.call((train_state, transitions(update, 1.0), key(update))).unwrap();
+        let simba_sac::TrainState { agent, target, log_alpha, .. } = train_state.clone();
+        let simba_sac::Agent { actor, qf } = agent;
+        let critics = qf.into_iter().map(|qf| qf.layers).collect();
+        recorded[0].check(update, &SimbaNetworks { actor: actor.layers, critics, log_alpha });
+        let targets: Vec<_> = target.into_iter().map(|qf| qf.layers).collect();
+        recorded[1].check(update, &targets);
     }
 }
