@@ -9,7 +9,7 @@ use crate::nn::normalize::RunningMeanStd;
 use crate::nn::{Dense, LayerNorm};
 use crate::optim::incremental_update;
 use crate::random::normal;
-use crate::rl::buffers::replay::{ReplayBuffer, Transition};
+use crate::rl::buffers::replay::{EpisodeStep, ReplayBuffer, Transition};
 use crate::rl::environments::bounds::Bounds;
 use crate::rl::prelude::*;
 use crate::rl::settings::flags::support;
@@ -49,6 +49,9 @@ pub struct Args {
     /// The size of the replay buffer, in transitions of all environments
     #[arg(long, default_value = "4194304")]
     pub buffer_size: usize,
+    /// The number of steps of the returns in targets
+    #[arg(long, default_value = "1")]
+    pub num_steps: usize,
     /// The discount factor gamma
     #[arg(long, default_value = "0.97")]
     pub gamma: f64,
@@ -152,6 +155,7 @@ impl Args {
             ensure(units.is_multiple_of(4), flag, units, "a multiple of 4")?;
         }
         support(self.v_min, self.v_max)?;
+        within("num-steps", self.num_steps, 1, 64)?;
         within("buffer-size", self.buffer_size, self.num_envs, i32::MAX as usize)
     }
 }
@@ -322,13 +326,13 @@ pub struct EnvState<T> {
     pub key: Key<T>,
 }
 
-/// Steps all environments once, with actions of the policy; returns N transitions.
+/// Steps all environments once, with actions of the policy; returns N steps.
 fn env_step(
     envs: &XlaPool,
     train_state: &TrainState<Tensor>,
     env_state: EnvState<Tensor>,
     args: &Args,
-) -> (EnvState<Tensor>, (Transition<Tensor>, EpisodeStats<Tensor>)) {
+) -> (EnvState<Tensor>, (EpisodeStep<Tensor>, EpisodeStats<Tensor>)) {
     let EnvState { handle, obs, key } = env_state;
     let TrainState { agent: Agent { actor, .. }, obs_stats, .. } = train_state;
     let (key, noise_key) = key.split();
@@ -344,13 +348,15 @@ fn env_step(
         terminated: step.terminated.to(DType::F32),
     };
     let env_state = EnvState { handle, obs: step.obs.to(DType::F32), key };
-    (env_state, (transition, EpisodeStats::from_step(&step)))
+    let episode_step = EpisodeStep { transition, truncated: step.truncated.to(DType::F32) };
+    (env_state, (episode_step, EpisodeStats::from_step(&step)))
 }
 
 // ----------------------------------------------------------------------------------------- loss
 
 /// Projects the distributions of `reward + discount * Z`, where Z has the probabilities
-/// `pmf: f32[B, atoms]`, onto the support: `f32[B, atoms]`. `discount: f32[B]` is 0 or at least gamma.
+/// `pmf: f32[B, atoms]`, onto the support: `f32[B, atoms]`. `discount: f32[B]` is 0 or at least
+/// `gamma^num_steps`.
 ///
 /// Atom i moves to `b_i`, in units of atoms, and atom j receives `max(0, 1 - |b_i - j|)` of its
 /// probability. As moved atoms are `discount` apart, only the nearest are gathered for each j.
@@ -365,8 +371,9 @@ pub fn project(reward: Tensor, discount: Tensor, pmf: Tensor, args: &Args) -> Te
     let above = (pmf * (b(j) - last).clip(0.0, 1.0)).sum(-1).expand_dims(-1);
     let mut projected = below * j.eq(0.0).to(DType::F32) + above * j.eq(last).to(DType::F32);
     let first = ((j - 1.0 - b_0) / spacing).floor() + 1.0;
+    let least = args.gamma.powi(args.num_steps as i32);
     let (first, count) =
-        if args.gamma < 0.25 { (first.maximum(0.0), last) } else { (first, 2.0 / args.gamma) };
+        if least < 0.25 { (first.maximum(0.0), last) } else { (first, 2.0 / least) };
     for k in 0..=count as usize {
         let i = first + k as f64;
         let probability = pmf.take_along_axis_mode(i.to(DType::I32), -1, IndexMode::Clip);
@@ -385,17 +392,18 @@ fn mean_of(pmf: Tensor, args: &Args) -> Tensor {
 
 /// Computes the target distributions of both critics, `f32[B, atoms]`, for normalized observations:
 /// those of a next action of the policy, at standard normal `noise: f32[B, A]`, minus `alpha` times
-/// its log probability. Also returns the log probabilities `f32[B]`.
+/// its log probability, with `discount: f32[B]`. Also returns the log probabilities `f32[B]`.
 pub fn target_pmfs(
     actor: &Actor<Tensor>,
     target: &[QNetwork<Tensor>; 2],
     alpha: Tensor,
     batch: &Transition<Tensor>,
+    discount: Tensor,
     noise: Tensor,
     args: &Args,
 ) -> ([Tensor; 2], Tensor) {
     let (next_action, next_log_prob) = actor.get_action(batch.next_obs, noise);
-    let discount = args.gamma * (1.0 - batch.terminated);
+    let discount = discount * (1.0 - batch.terminated);
     let soft_reward = batch.reward - discount * alpha * next_log_prob;
     let pmfs = target.each_ref().map(|qf| {
         let pmf = qf.apply(batch.next_obs, next_action).softmax(-1);
@@ -451,12 +459,13 @@ pub fn alpha_loss(log_alpha: Tensor, log_prob: Tensor, target_entropy: f64) -> T
 pub fn update_critic(
     train_state: TrainState<Tensor>,
     batch: &Transition<Tensor>,
+    discount: Tensor,
     noise: Tensor,
     args: &Args,
 ) -> (TrainState<Tensor>, CriticMetrics<Tensor>, Tensor) {
     let TrainState { mut agent, target, log_alpha, mut opt_state, obs_stats } = train_state;
     let (pmfs, next_log_prob) =
-        target_pmfs(&agent.actor, &target, log_alpha.exp(), batch, noise, args);
+        target_pmfs(&agent.actor, &target, log_alpha.exp(), batch, discount, noise, args);
     let (qf_loss, grads) = value_and_grad(|qf| critic_loss(&qf, batch, pmfs))(agent.qf.clone());
     (agent.qf, opt_state.qf) = args.critic_optimizer().step(agent.qf, grads, opt_state.qf);
     let target_q = mean_of(pmfs[0], args);
@@ -523,7 +532,7 @@ pub struct Metrics<T> {
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
     pub train_state: TrainState<T>,
-    pub replay_buffer: ReplayBuffer<T, Transition<T>>,
+    pub replay_buffer: ReplayBuffer<T, EpisodeStep<T>>,
     pub env_state: EnvState<T>,
 }
 
@@ -539,8 +548,8 @@ fn train_iteration(
 ) -> IterationOutput {
     let RunnerState { mut train_state, replay_buffer, env_state } = state;
     train_state.obs_stats = train_state.obs_stats.update(env_state.obs);
-    let (mut env_state, (transitions, episodes)) = env_step(envs, &train_state, env_state, args);
-    let replay_buffer = replay_buffer.add(transitions);
+    let (mut env_state, (steps, episodes)) = env_step(envs, &train_state, env_state, args);
+    let replay_buffer = replay_buffer.add(steps);
     if !learning {
         return (RunnerState { train_state, replay_buffer, env_state }, (episodes, None));
     }
@@ -549,12 +558,20 @@ fn train_iteration(
         for step in 1..=args.policy_frequency {
             let [next_key, sample_key, noise_key, actor_key] = key.split_n();
             key = next_key;
-            let mut batch = replay_buffer.sample(sample_key, args.batch_size);
+            let (batch_size, num_envs) = (args.batch_size, args.num_envs);
+            let (mut batch, discount) = replay_buffer.sample_n_steps(
+                sample_key,
+                batch_size,
+                num_envs,
+                args.num_steps,
+                args.gamma,
+            );
             batch.obs = normalize_obs(batch.obs, &train_state.obs_stats, args);
             batch.next_obs = normalize_obs(batch.next_obs, &train_state.obs_stats, args);
             let noise = normal(noise_key, batch.action.shape(), DType::F32);
             let (critic, next_log_prob, actor_loss, alpha_loss);
-            (train_state, critic, next_log_prob) = update_critic(train_state, &batch, noise, args);
+            (train_state, critic, next_log_prob) =
+                update_critic(train_state, &batch, discount, noise, args);
             (train_state, alpha_loss) = update_alpha(train_state, next_log_prob, args);
             if step == args.policy_frequency {
                 let noise = normal(actor_key, batch.action.shape(), DType::F32);
@@ -594,7 +611,7 @@ fn train(args: &Args) -> Result<Summary> {
     let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, network_key) = key.split();
         let (handle, first) = envs.reset(handle);
-        let item = Transition::types(obs_size, TensorType::new(DType::F32, [bounds.size()]));
+        let item = EpisodeStep::types(obs_size, TensorType::new(DType::F32, [bounds.size()]));
         RunnerState {
             train_state: init_train_state(network_key, obs_size, &bounds, args),
             replay_buffer: ReplayBuffer::new(args.buffer_size, item),

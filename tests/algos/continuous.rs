@@ -5,7 +5,7 @@ use std::path::Path;
 
 use podracer::algos::{
     a2c_continuous_action as a2c, crossq_continuous_action as crossq,
-    ddpg_continuous_action as ddpg, fast_sac, ppo_continuous_action as ppo,
+    ddpg_continuous_action as ddpg, fast_sac, fast_td3, ppo_continuous_action as ppo,
     ppo_continuous_action_lstm as ppo_lstm, rpo_continuous_action as rpo,
     sac_continuous_action as sac, simba_sac, td3_continuous_action as td3,
 };
@@ -470,6 +470,13 @@ fn settings_out_of_range_are_refused() {
         ON_POLICY,
         &[&batch[..], &[("--rpo-alpha", "-1", number)]].concat(),
     );
+}
+
+#[test]
+fn returns_of_too_many_steps_are_refused() {
+    let bad = [("--num-steps", "65", "1 to 64")];
+    assert_refused::<fast_td3::Args>(&["--json"], &bad);
+    assert_refused::<fast_sac::Args>(&["--json"], &bad);
 }
 
 #[test]

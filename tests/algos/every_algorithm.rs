@@ -113,6 +113,7 @@ const CASES: &[Case] = &[
         &[
             "--env-id=Pendulum-v1",
             "--num-envs=2",
+            "--num-steps=3",
             "--learning-starts=100",
             "--buffer-size=250",
             "--batch-size=8",

@@ -15,7 +15,7 @@ use podracer::trace::ops::constant;
 use podracer::tree::Tree;
 use podracer::{Array, Key, Tensor, jit};
 
-use super::{Trajectory, UPDATES, adam_state, flags, floats, scaled, start};
+use super::{Trajectory, UPDATES, adam_state, flags, floats, integers, scaled, start};
 
 const OBS: usize = 3;
 const ACT: usize = 2;
@@ -29,6 +29,13 @@ fn transitions(update: usize, scale: f32) -> Transition<Array> {
         next_obs: floats(&format!("next_obs {update}"), [BATCH, OBS]),
         terminated: flags(&format!("terminated {update}"), 4, [BATCH]),
     }
+}
+
+/// Discounts of transitions over one to three steps.
+fn discounts(update: usize, gamma: f64) -> Array {
+    let steps = integers(&format!("steps {update}"), 3, BATCH);
+    let discounts: Vec<f32> = steps.iter().map(|steps| gamma.powi(steps + 1) as f32).collect();
+    Array::new([BATCH], &discounts).unwrap()
 }
 
 fn key(seed: usize) -> Key<Array> {
@@ -193,12 +200,13 @@ fn fast_td3_follows_its_authors() {
         "--v-max=10",
         "--policy-noise=0.2",
         "--noise-clip=0.1",
+        "--num-steps=3",
     ];
     let args = fast_td3::Args::from_flags(flags).unwrap();
     let bounds = Bounds::new(&[-1.0, -2.0], &[1.0, 3.0]).unwrap();
-    type Input<T> = (fast_td3::TrainState<T>, Transition<T>, T);
-    let critic = jit(|(train_state, batch, noise): Input<Tensor>| {
-        fast_td3::update_critic(train_state, &batch, noise, &args).0
+    type Input<T> = (fast_td3::TrainState<T>, Transition<T>, T, T);
+    let critic = jit(|(train_state, batch, discount, noise): Input<Tensor>| {
+        fast_td3::update_critic(train_state, &batch, discount, noise, &args).0
     });
     let actor = jit(|(train_state, batch): (fast_td3::TrainState<Tensor>, Transition<Tensor>)| {
         fast_td3::update_actor(train_state, &batch, &args).0
@@ -227,8 +235,9 @@ fn fast_td3_follows_its_authors() {
     let [online, of_targets] = ["fast_td3", "fast_td3_targets"].map(Trajectory::of);
     for update in 0..UPDATES {
         let batch = transitions(update, 1.0);
+        let discount = discounts(update, args.gamma);
         let noise = floats(&format!("noise {update}"), [BATCH, ACT]);
-        train_state = critic.call((train_state, batch.clone(), noise)).unwrap();
+        train_state = critic.call((train_state, batch.clone(), discount, noise)).unwrap();
         if update % args.policy_frequency == 1 {
             train_state = actor.call((train_state, batch)).unwrap();
         }
@@ -263,12 +272,14 @@ fn fast_sac_follows_its_authors() {
         "--alpha-init=0.1",
         "--target-entropy-ratio=0.5",
         "--policy-frequency=2",
+        "--num-steps=3",
     ];
     let args = fast_sac::Args::from_flags(flags).unwrap();
     let bounds = Bounds::new(&[-1.0, -2.0], &[1.0, 3.0]).unwrap();
     type Input<T> = (fast_sac::TrainState<T>, Transition<T>, T);
-    let critic = jit(|(train_state, batch, noise): Input<Tensor>| {
-        let (train_state, _, log_prob) = fast_sac::update_critic(train_state, &batch, noise, &args);
+    let critic = jit(|((train_state, batch, noise), discount): (Input<Tensor>, Tensor)| {
+        let (train_state, _, log_prob) =
+            fast_sac::update_critic(train_state, &batch, discount, noise, &args);
         fast_sac::update_alpha(train_state, log_prob, &args).0
     });
     let actor = jit(|(train_state, batch, noise): Input<Tensor>| {
@@ -306,13 +317,16 @@ fn fast_sac_follows_its_authors() {
     for update in 0..UPDATES {
         let batch = transitions(update, 1.0);
         let noise = |name: &str| floats(&format!("{name} {update}"), [BATCH, ACT]);
-        train_state = critic.call((train_state, batch.clone(), noise("noise"))).unwrap();
+        let discount = discounts(update, args.gamma);
+        let input = (train_state, batch.clone(), noise("noise"));
+        train_state = critic.call((input, discount)).unwrap();
         if update % args.policy_frequency == 1 {
             train_state = actor.call((train_state, batch, noise("actor noise"))).unwrap();
         }
         train_state = target.call(train_state).unwrap();
-        let fast_sac::TrainState { agent: fast_sac::Agent { actor, qf }, target, log_alpha, .. } =
-            train_state.clone();
+        let fast_sac::TrainState {
+            agent: fast_sac::Agent { actor, qf }, target, log_alpha, ..
+        } = train_state.clone();
         let critics = qf.map(|qf| qf.layers);
         online.check(update, &FastSacNetworks { actor: actor.layers, critics, log_alpha });
         of_targets.check(update, &target.map(|qf| qf.layers));
