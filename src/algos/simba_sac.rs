@@ -78,13 +78,13 @@ pub struct Args {
     /// Units of the actor's residual stream; hidden layers have four times as many
     #[arg(long, default_value = "128")]
     pub actor_hidden_dim: usize,
-    /// Learn from the lower value of two critics (clipped double Q-learning), instead of one critic
+    /// Learn from the lower value of two critics, instead of one critic
     #[arg(long, default_value = "true")]
     pub use_cdq: bool,
     /// Normalize observations by their running mean and standard deviation
     #[arg(long, default_value = "true")]
     pub obs_normalization: bool,
-    /// The number of critic updates after each step of the environments
+    /// The number of updates of actor and critics after each step of the environments
     #[arg(long, default_value = "2")]
     pub gradient_steps: usize,
     /// Steps of the environments in one compiled call; 0: at least 100 timesteps
