@@ -8,7 +8,7 @@ use crate::nn::normalize::RunningMeanStd;
 use crate::nn::{Activation, Dense, Mlp};
 use crate::optim::incremental_update;
 use crate::random::{normal, uniform};
-use crate::rl::buffers::replay::{ReplayBuffer, Transition};
+use crate::rl::buffers::replay::{EpisodeStep, ReplayBuffer, Transition};
 use crate::rl::environments::bounds::Bounds;
 use crate::rl::prelude::*;
 use crate::rl::settings::flags::support;
@@ -45,6 +45,9 @@ pub struct Args {
     /// The size of the replay buffer, in transitions of all environments
     #[arg(long, default_value = "1000000")]
     pub buffer_size: usize,
+    /// The number of steps of the returns in targets
+    #[arg(long, default_value = "1")]
+    pub num_steps: usize,
     /// The discount factor gamma
     #[arg(long, default_value = "0.99")]
     pub gamma: f64,
@@ -154,6 +157,7 @@ impl Args {
             ensure(units.is_multiple_of(4), flag, units, "a multiple of 4")?;
         }
         support(self.v_min, self.v_max)?;
+        within("num-steps", self.num_steps, 1, 64)?;
         within("buffer-size", self.buffer_size, self.num_envs, i32::MAX as usize)
     }
 }
@@ -292,13 +296,13 @@ pub struct EnvState<T> {
 }
 
 /// Steps all environments once, with exploration noise, whose scale is sampled anew after an
-/// episode; returns N transitions.
+/// episode; returns N steps.
 fn env_step(
     envs: &XlaPool,
     train_state: &TrainState<Tensor>,
     env_state: EnvState<Tensor>,
     args: &Args,
-) -> (EnvState<Tensor>, (Transition<Tensor>, EpisodeStats<Tensor>)) {
+) -> (EnvState<Tensor>, (EpisodeStep<Tensor>, EpisodeStats<Tensor>)) {
     let EnvState { handle, obs, noise_scale, key } = env_state;
     let TrainState { agent: Agent { actor, .. }, obs_stats, .. } = train_state;
     let [key, noise_key, scale_key] = key.split_n();
@@ -317,13 +321,15 @@ fn env_step(
     let new_scale = sample_noise_scale(scale_key, obs.dim(0), args);
     let noise_scale = where_(done, new_scale, noise_scale);
     let env_state = EnvState { handle, obs: step.obs.to(DType::F32), noise_scale, key };
-    (env_state, (transition, EpisodeStats::from_step(&step)))
+    let episode_step = EpisodeStep { transition, truncated: step.truncated.to(DType::F32) };
+    (env_state, (episode_step, EpisodeStats::from_step(&step)))
 }
 
 // ----------------------------------------------------------------------------------------- loss
 
 /// Projects the distributions of `reward + discount * Z`, where Z has the probabilities
-/// `pmf: f32[B, atoms]`, onto the support: `f32[B, atoms]`. `discount: f32[B]` is 0 or at least gamma.
+/// `pmf: f32[B, atoms]`, onto the support: `f32[B, atoms]`. `discount: f32[B]` is 0 or at least
+/// `gamma^num_steps`.
 ///
 /// Atom i moves to `b_i`, in units of atoms, and atom j receives `max(0, 1 - |b_i - j|)` of its
 /// probability. As moved atoms are `discount` apart, only the nearest are gathered for each j.
@@ -338,8 +344,9 @@ pub fn project(reward: Tensor, discount: Tensor, pmf: Tensor, args: &Args) -> Te
     let above = (pmf * (b(j) - last).clip(0.0, 1.0)).sum(-1).expand_dims(-1);
     let mut projected = below * j.eq(0.0).to(DType::F32) + above * j.eq(last).to(DType::F32);
     let first = ((j - 1.0 - b_0) / spacing).floor() + 1.0;
+    let least = args.gamma.powi(args.num_steps as i32);
     let (first, count) =
-        if args.gamma < 0.25 { (first.maximum(0.0), last) } else { (first, 2.0 / args.gamma) };
+        if least < 0.25 { (first.maximum(0.0), last) } else { (first, 2.0 / least) };
     for k in 0..=count as usize {
         let i = first + k as f64;
         let probability = pmf.take_along_axis_mode(i.to(DType::I32), -1, IndexMode::Clip);
@@ -357,18 +364,19 @@ fn mean_of(pmf: Tensor, args: &Args) -> Tensor {
 }
 
 /// Computes the target distributions of both critics, `f32[B, atoms]`, for normalized observations:
-/// those of the actor's next action, to which clipped noise is added. With `use_cdq` both are that
-/// of the lower mean.
+/// those of the actor's next action, to which clipped noise is added, with `discount: f32[B]`. With
+/// `use_cdq` both are that of the lower mean.
 pub fn target_pmfs(
     actor: &Actor<Tensor>,
     target: &[QNetwork<Tensor>; 2],
     batch: &Transition<Tensor>,
+    discount: Tensor,
     noise: Tensor,
     args: &Args,
 ) -> [Tensor; 2] {
     let clipped_noise = (noise * args.policy_noise).clip(-args.noise_clip, args.noise_clip);
     let next_action = (actor.apply(batch.next_obs) + clipped_noise).clip(-1.0, 1.0);
-    let discount = args.gamma * (1.0 - batch.terminated);
+    let discount = discount * (1.0 - batch.terminated);
     let [pmf1, pmf2] = target.each_ref().map(|qf| {
         let pmf = qf.apply(batch.next_obs, next_action).softmax(-1);
         project(batch.reward, discount, pmf, args)
@@ -420,11 +428,12 @@ pub fn actor_loss(
 pub fn update_critic(
     train_state: TrainState<Tensor>,
     batch: &Transition<Tensor>,
+    discount: Tensor,
     noise: Tensor,
     args: &Args,
 ) -> (TrainState<Tensor>, CriticMetrics<Tensor>) {
     let TrainState { mut agent, target, mut opt_state, obs_stats } = train_state;
-    let pmfs = target_pmfs(&agent.actor, &target, batch, noise, args);
+    let pmfs = target_pmfs(&agent.actor, &target, batch, discount, noise, args);
     let (qf_loss, grads) = value_and_grad(|qf| critic_loss(&qf, batch, pmfs))(agent.qf.clone());
     (agent.qf, opt_state.qf) = args.critic_optimizer().step(agent.qf, grads, opt_state.qf);
     let target_q = mean_of(pmfs[0], args);
@@ -465,7 +474,7 @@ pub struct Metrics<T> {
 #[derive(Debug, Tree)]
 pub struct RunnerState<T> {
     pub train_state: TrainState<T>,
-    pub replay_buffer: ReplayBuffer<T, Transition<T>>,
+    pub replay_buffer: ReplayBuffer<T, EpisodeStep<T>>,
     pub env_state: EnvState<T>,
 }
 
@@ -481,8 +490,8 @@ fn train_iteration(
 ) -> IterationOutput {
     let RunnerState { mut train_state, replay_buffer, env_state } = state;
     train_state.obs_stats = train_state.obs_stats.update(env_state.obs);
-    let (mut env_state, (transitions, episodes)) = env_step(envs, &train_state, env_state, args);
-    let replay_buffer = replay_buffer.add(transitions);
+    let (mut env_state, (steps, episodes)) = env_step(envs, &train_state, env_state, args);
+    let replay_buffer = replay_buffer.add(steps);
     if !learning {
         return (RunnerState { train_state, replay_buffer, env_state }, (episodes, None));
     }
@@ -491,12 +500,19 @@ fn train_iteration(
         for step in 1..=args.policy_frequency {
             let [next_key, sample_key, noise_key] = key.split_n();
             key = next_key;
-            let mut batch = replay_buffer.sample(sample_key, args.batch_size);
+            let (batch_size, num_envs) = (args.batch_size, args.num_envs);
+            let (mut batch, discount) = replay_buffer.sample_n_steps(
+                sample_key,
+                batch_size,
+                num_envs,
+                args.num_steps,
+                args.gamma,
+            );
             batch.obs = normalize_obs(batch.obs, &train_state.obs_stats, args);
             batch.next_obs = normalize_obs(batch.next_obs, &train_state.obs_stats, args);
             let noise = normal(noise_key, batch.action.shape(), DType::F32);
             let (critic, actor_loss);
-            (train_state, critic) = update_critic(train_state, &batch, noise, args);
+            (train_state, critic) = update_critic(train_state, &batch, discount, noise, args);
             if step == args.policy_frequency {
                 (train_state, actor_loss) = update_actor(train_state, &batch, args);
                 metrics = Some(Metrics { critic, actor_loss });
@@ -535,7 +551,7 @@ fn train(args: &Args) -> Result<Summary> {
         let (handle, first) = envs.reset(handle);
         let (obs, num_envs) = (first.obs.to(DType::F32), args.num_envs);
         let noise_scale = sample_noise_scale(scale_key, num_envs, args);
-        let item = Transition::types(obs_size, TensorType::new(DType::F32, [bounds.size()]));
+        let item = EpisodeStep::types(obs_size, TensorType::new(DType::F32, [bounds.size()]));
         RunnerState {
             train_state: init_train_state(network_key, obs_size, &bounds, args),
             replay_buffer: ReplayBuffer::new(args.buffer_size, item),

@@ -75,6 +75,7 @@ pub static ALGORITHMS: &[Entry] = &[
     entry::<dqn::Args>(),
     entry::<dqn_anakin::Args>(),
     entry::<dqn_atari::Args>(),
+    entry::<fast_sac::Args>(),
     entry::<fast_td3::Args>(),
     entry::<iqn::Args>(),
     entry::<ppg::Args>(),
@@ -102,6 +103,7 @@ pub static ALGORITHMS: &[Entry] = &[
     entry::<sac_atari::Args>(),
     entry::<sac_continuous_action::Args>(),
     entry::<sebulba_sac::Args>(),
+    entry::<simba_sac::Args>(),
     entry::<td3_continuous_action::Args>(),
 ];
 

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use podracer::algos::{
     a2c_continuous_action as a2c, crossq_continuous_action as crossq,
-    ddpg_continuous_action as ddpg, ppo_continuous_action as ppo,
+    ddpg_continuous_action as ddpg, fast_sac, fast_td3, ppo_continuous_action as ppo,
     ppo_continuous_action_lstm as ppo_lstm, rpo_continuous_action as rpo,
-    sac_continuous_action as sac, td3_continuous_action as td3,
+    sac_continuous_action as sac, simba_sac, td3_continuous_action as td3,
 };
 use podracer::nn::{Activation, Dense, LstmCell, Mlp};
 use podracer::optim::RmsProp;
@@ -382,6 +382,39 @@ fn gradient_steps_follow_each_step_of_several_environments() {
     assert_eq!(critic_updates::<crossq::Args>(&["--n-neurons=16"]), 30);
 }
 
+/// The names of a model, and its logarithm of the temperature.
+fn names_and_log_alpha<A: Algorithm>(more: &[&str]) -> (Vec<String>, f32) {
+    let runs = tempfile::tempdir().unwrap();
+    let small = [
+        "--critic-hidden-dim=8",
+        "--actor-hidden-dim=8",
+        "--num-envs=2",
+        "--save-model",
+        "--eval-episodes=0",
+    ];
+    let args = args::<A>(runs.path(), OFF_POLICY, &[&small, more].concat());
+    let saved = model(&args.train().unwrap());
+    let (_, bytes) = saved.iter().find(|(name, _)| name.ends_with("log_alpha")).unwrap();
+    let log_alpha = f32::from_le_bytes(bytes[..].try_into().unwrap());
+    (saved.into_iter().map(|(name, _)| name).collect(), log_alpha)
+}
+
+#[test]
+fn variants_of_sac_tune_the_temperature_on_request() {
+    let initial = 0.5f64.ln() as f32;
+    let has_two_critics = |names: Vec<String>| names.iter().any(|name| name.contains("qf[1]"));
+    let fast_sac = names_and_log_alpha::<fast_sac::Args>;
+    assert_eq!(fast_sac(&["--alpha-init=0.5", "--no-use-autotune"]).1, initial);
+    assert_ne!(fast_sac(&["--alpha-init=0.5"]).1, initial);
+    let simba_sac = names_and_log_alpha::<simba_sac::Args>;
+    let (names, log_alpha) = simba_sac(&["--alpha=0.5", "--no-autotune", "--no-use-cdq"]);
+    assert_eq!(log_alpha, initial);
+    assert!(!has_two_critics(names));
+    let (names, log_alpha) = simba_sac(&["--alpha=0.5"]);
+    assert_ne!(log_alpha, initial);
+    assert!(has_two_critics(names));
+}
+
 // ------------------------------------------------------------------------------------- bad input
 
 fn assert_refused<A: Algorithm>(flags: &[&str], bad: &[(&str, &str, &str)]) {
@@ -437,6 +470,13 @@ fn settings_out_of_range_are_refused() {
         ON_POLICY,
         &[&batch[..], &[("--rpo-alpha", "-1", number)]].concat(),
     );
+}
+
+#[test]
+fn returns_of_too_many_steps_are_refused() {
+    let bad = [("--num-steps", "65", "1 to 64")];
+    assert_refused::<fast_td3::Args>(&["--json"], &bad);
+    assert_refused::<fast_sac::Args>(&["--json"], &bad);
 }
 
 #[test]

@@ -108,6 +108,19 @@ const CASES: &[Case] = &[
         ],
     ),
     case::<dqn_atari::Args>(600, BOARDS),
+    case::<fast_sac::Args>(
+        1200,
+        &[
+            "--env-id=Pendulum-v1",
+            "--num-envs=2",
+            "--num-steps=3",
+            "--learning-starts=100",
+            "--buffer-size=250",
+            "--batch-size=8",
+            "--critic-hidden-dim=16",
+            "--actor-hidden-dim=16",
+        ],
+    ),
     case::<fast_td3::Args>(
         1200,
         &[
@@ -249,6 +262,17 @@ const CASES: &[Case] = &[
             "--learning-starts=100",
             "--buffer-size=250",
             "--batch-size=8",
+        ],
+    ),
+    case::<simba_sac::Args>(
+        600,
+        &[
+            "--env-id=Pendulum-v1",
+            "--learning-starts=100",
+            "--buffer-size=250",
+            "--batch-size=8",
+            "--critic-hidden-dim=8",
+            "--actor-hidden-dim=8",
         ],
     ),
     case::<td3_continuous_action::Args>(600, CONTINUOUS),

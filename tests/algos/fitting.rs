@@ -67,7 +67,8 @@ fn what_does_not_fit_is_refused_with_what_does() {
             };
         }
         look!(a2c, a2c_continuous_action, c51, c51_atari, crossq_continuous_action);
-        look!(ddpg_continuous_action, dpo_anakin, dqn, dqn_anakin, dqn_atari, fast_td3);
+        look!(ddpg_continuous_action, dpo_anakin, dqn, dqn_anakin, dqn_atari);
+        look!(fast_sac, fast_td3);
         look!(iqn, qrdqn, ppg, ppo, ppo_anakin, ppo_anakin_gru);
         look!(ppo_atari, ppo_atari_envpool, ppo_atari_lstm, ppo_continuous_action);
         look!(ppo_continuous_action_lstm, ppo_masked);
@@ -81,7 +82,7 @@ fn what_does_not_fit_is_refused_with_what_does() {
         );
         look!(pqn_atari_envpool_lstm, qdagger_dqn_atari);
         look!(rainbow_atari, rpo_continuous_action, sac_atari, sac_continuous_action);
-        look!(td3_continuous_action);
+        look!(simba_sac, td3_continuous_action);
     };
     // A choice, numbers, masks, two players, numbers as observations.
     for id in ["CartPole-v1", "Pendulum-v1", "Harvest-v0", "ConnectFour-v0", "FrozenLake-v1"] {

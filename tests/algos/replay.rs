@@ -6,7 +6,7 @@ use podracer::rl::buffers::frames::{FrameBuffer, FrameTransition, SampledBatch};
 use podracer::rl::buffers::prioritized::{
     PrioritizedBatch, PrioritizedFrameBuffer, PriorityOptions,
 };
-use podracer::rl::buffers::replay::ReplayBuffer;
+use podracer::rl::buffers::replay::{EpisodeStep, ReplayBuffer, Transition};
 use podracer::rl::buffers::sum_tree::SumTree;
 use podracer::trace::ops::constant;
 use podracer::{Array, DType, Key, Tensor, TensorType, Tree, interpret, jit};
@@ -55,6 +55,79 @@ fn a_buffer_keeps_the_last_transitions() {
         // The leaves of a transition stay together.
         for (obs, k) in drawn.obs.to_vec::<f32>().unwrap().chunks(2).zip(numbers) {
             assert_eq!(obs, [k as f32, -k as f32]);
+        }
+    }
+}
+
+/// Steps of two environments, whose observations, actions and rewards are their number in order; every
+/// fifth terminates and every seventh is truncated.
+fn episode_steps(numbers: std::ops::Range<i32>) -> EpisodeStep<Array> {
+    let n = numbers.len();
+    let column = |f: fn(i32) -> f32| -> Vec<f32> { numbers.clone().map(f).collect() };
+    let number = column(|k| k as f32);
+    EpisodeStep {
+        transition: Transition {
+            obs: Array::new([n, 1], &number).unwrap(),
+            action: Array::new([n, 1], &number).unwrap(),
+            reward: Array::from(&number[..]),
+            next_obs: Array::new([n, 1], &column(|k| k as f32 + 0.5)).unwrap(),
+            terminated: Array::from(&column(|k| f32::from(k % 5 == 4))[..]),
+        },
+        truncated: Array::from(&column(|k| f32::from(k % 7 == 6))[..]),
+    }
+}
+
+#[test]
+fn n_step_transitions_end_with_the_episode_and_the_newest_step() {
+    const NUM_ENVS: usize = 2;
+    type Buffer = ReplayBuffer<Tensor, EpisodeStep<Tensor>>;
+    // A capacity that both environments do not share equally.
+    for capacity in [8, 13, 60] {
+        let new = interpret(|()| -> Buffer {
+            let action = TensorType::new(DType::F32, [1]);
+            ReplayBuffer::new(capacity, EpisodeStep::types(1, action))
+        });
+        let add = interpret(|(replay, rows): (Buffer, EpisodeStep<Tensor>)| replay.add(rows));
+        let one_step = interpret(|(replay, key): (Buffer, Key<Tensor>)| replay.sample(key, 200));
+        let mut replay = new.call(()).unwrap();
+        let mut end = 0;
+        for (i, steps) in [1, 2, 1, 3, 4, 2, 3, 1, 4].into_iter().enumerate() {
+            let begin = end;
+            end += (steps * NUM_ENVS) as i32;
+            replay = add.call((replay, episode_steps(begin..end))).unwrap();
+            for num_steps in [1, 2, 5] {
+                let draw = interpret(|(replay, key): (Buffer, Key<Tensor>)| {
+                    replay.sample_n_steps(key, 200, NUM_ENVS, num_steps, GAMMA)
+                });
+                let (batch, discounts) = draw.call((replay.clone(), key(i as u64))).unwrap();
+                let numbers = |x: &Array| x.to_vec::<f32>().unwrap();
+                let drawn = one_step.call((replay.clone(), key(i as u64))).unwrap().transition;
+                assert_eq!(numbers(&batch.obs), numbers(&drawn.obs));
+                assert_eq!(numbers(&batch.action), numbers(&drawn.action));
+                if num_steps == 1 {
+                    assert_eq!(numbers(&batch.reward), numbers(&drawn.reward));
+                    assert_eq!(numbers(&batch.next_obs), numbers(&drawn.next_obs));
+                    assert_eq!(numbers(&batch.terminated), numbers(&drawn.terminated));
+                }
+                let rows = numbers(&batch.reward).into_iter().zip(numbers(&batch.next_obs));
+                let ends = numbers(&batch.terminated).into_iter().zip(numbers(&discounts));
+                for ((first, row), last) in numbers(&batch.obs).into_iter().zip(rows).zip(ends) {
+                    let (mut step, mut reward, mut discount) = (first as i32, 0.0, 1.0);
+                    for k in 0.. {
+                        reward += discount * f64::from(step);
+                        discount *= GAMMA;
+                        let done = step % 5 == 4 || step % 7 == 6;
+                        if done || k + 1 == num_steps || step + NUM_ENVS as i32 >= end {
+                            break;
+                        }
+                        step += NUM_ENVS as i32;
+                    }
+                    assert!((f64::from(row.0) - reward).abs() < 1e-4 * reward.max(1.0));
+                    assert_eq!(row.1, step as f32 + 0.5);
+                    assert_eq!(last.0, f32::from(step % 5 == 4));
+                    assert!((f64::from(last.1) - discount).abs() < 1e-6);
+                }
+            }
         }
     }
 }

@@ -159,7 +159,7 @@ fn scripts_that_are_not_here_say_what_is() {
         ("no/such.py", "no algorithm no/such.py; `podracer train` lists"),
         (
             "sac",
-            "no algorithm sac; did you mean sac_atari or sac_continuous_action? `podracer train` lists",
+            "no algorithm sac; did you mean fast_sac or sac_atari or sac_continuous_action or sebulba_sac or simba_sac?",
         ),
         (
             "ppo_lstm",

@@ -73,6 +73,24 @@ impl Transition<TensorType> {
     }
 }
 
+/// One step of an episode, for returns of several steps: a transition, and whether a time limit ended
+/// the episode after it.
+#[derive(Debug, Clone, Copy, Tree)]
+pub struct EpisodeStep<T> {
+    /// Transition of the step.
+    pub transition: Transition<T>,
+    /// `f32[]`: 1 where the episode was truncated.
+    pub truncated: T,
+}
+
+impl EpisodeStep<TensorType> {
+    /// Returns the types of a step with observations of `obs_size` elements, for a [`ReplayBuffer`].
+    pub fn types(obs_size: usize, action: TensorType) -> EpisodeStep<TensorType> {
+        let transition = Transition::types(obs_size, action);
+        EpisodeStep { transition, truncated: TensorType::scalar(DType::F32) }
+    }
+}
+
 /// Concatenates several steps along the first axis of their leaves, in order.
 ///
 /// # Errors
@@ -203,8 +221,7 @@ impl<X: Tree<Tensor>> ReplayBuffer<Tensor, X> {
     /// makes the compiler copy the whole buffer in each iteration.
     #[track_caller]
     pub fn sample(&self, key: Key<Tensor>, n: usize) -> X {
-        let high = self.count.maximum(1);
-        self.gather(random::randint(key, [n], 0, high, DType::I32))
+        self.gather(self.sample_rows(key, n))
     }
 
     /// Returns the transitions of these indices, `i32[n]`; leaves have `n` as first axis.
@@ -214,5 +231,69 @@ impl<X: Tree<Tensor>> ReplayBuffer<Tensor, X> {
         let drawn = leaves.into_iter().map(|leaf| leaf.take_mode(rows, 0, IndexMode::Clip));
         let drawn: Vec<Tensor> = drawn.collect();
         tree::replace(&self.items, drawn)
+    }
+
+    /// Samples the rows of `n` transitions uniformly, with replacement: `i32[n]`.
+    #[track_caller]
+    fn sample_rows(&self, key: Key<Tensor>, n: usize) -> Tensor {
+        random::randint(key, [n], 0, self.count.maximum(1), DType::I32)
+    }
+}
+
+impl ReplayBuffer<Tensor, EpisodeStep<Tensor>> {
+    /// Samples `n` transitions over up to `num_steps` steps, uniformly, with replacement. Returns them
+    /// and their discounts `f32[n]`. With one step the transitions are those of
+    /// [`sample`](ReplayBuffer::sample).
+    ///
+    /// A transition of k steps has the reward `r_0 + gamma r_1 + .. + gamma^(k-1) r_(k-1)`, the next
+    /// observation and the termination of its last step, and the discount `gamma^k`. It ends at the step
+    /// whose episode terminated or was truncated, and at the newest step in the buffer.
+    ///
+    /// The steps are those of `num_envs` environments: every call of [`add`](ReplayBuffer::add) had a
+    /// multiple of `num_envs` rows, one for each environment, in the same order.
+    #[track_caller]
+    pub fn sample_n_steps(
+        &self,
+        key: Key<Tensor>,
+        n: usize,
+        num_envs: usize,
+        num_steps: usize,
+        gamma: f64,
+    ) -> (Transition<Tensor>, Tensor) {
+        let capacity = self.capacity();
+        if num_envs == 0 || num_envs > capacity || num_steps == 0 {
+            let found = format!("{num_steps} steps of {num_envs} environments");
+            fail_op("replay", format!("{found} from a buffer of {capacity} transitions"));
+        }
+        let EpisodeStep { transition: stored, truncated } = &self.items;
+        let take = |leaf: &Tensor, rows: Tensor| leaf.take_mode(rows, 0, IndexMode::Clip);
+        let first = self.sample_rows(key, n);
+        // Number of newer rows; an environment's next step is `num_envs` rows later in the ring.
+        let newer = self.next - 1 - first;
+        let newer = ops::where_(newer.lt(0), newer + capacity as i32, newer);
+        let wrap = (capacity - num_envs) as i32;
+        let next_step = |row: Tensor| ops::where_(row.ge(wrap), row - wrap, row + num_envs as i32);
+        let (mut row, mut last) = (first, first);
+        let mut reward = take(&stored.reward, first);
+        let mut discount = ops::full([n], gamma, DType::F32);
+        let mut nonterminal = newer.ge(0);
+        for k in 1..num_steps {
+            let ended = take(&stored.terminated, row) + take(truncated, row);
+            let steps = i32::try_from(k * num_envs).unwrap_or(i32::MAX);
+            nonterminal = nonterminal & ended.eq(0.0) & newer.ge(steps);
+            row = next_step(row);
+            let discounted = take(&stored.reward, row) * gamma.powi(k as i32);
+            reward = reward + ops::where_(nonterminal, discounted, 0.0);
+            discount = ops::where_(nonterminal, gamma.powi(k as i32 + 1), discount);
+            last = ops::where_(nonterminal, row, last);
+        }
+        let transition = Transition {
+            obs: take(&stored.obs, first),
+            action: take(&stored.action, first),
+            reward,
+            next_obs: take(&stored.next_obs, last),
+            terminated: take(&stored.terminated, last),
+        };
+        (transition, discount)
     }
 }

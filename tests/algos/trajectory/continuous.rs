@@ -1,10 +1,10 @@
 //! DDPG, TD3 and SAC: `tests/fixtures/algos/cleanrl/continuous.py` recorded CleanRL's
 //! `ddpg_continuous_action_jax.py`, `td3_continuous_action_jax.py` and `sac_continuous_action.py`, and
-//! `fast_td3.py` beside it the authors' FastTD3.
+//! `fast_td3.py`, `fast_sac.py` and `simba_sac.py` beside it the authors' FastTD3, FastSAC and SimBa.
 
 use podracer::algos::{
-    ddpg_continuous_action as ddpg, fast_td3, sac_continuous_action as sac, sebulba_sac,
-    td3_continuous_action as td3,
+    ddpg_continuous_action as ddpg, fast_sac, fast_td3, sac_continuous_action as sac, sebulba_sac,
+    simba_sac, td3_continuous_action as td3,
 };
 use podracer::nn::Mlp;
 use podracer::nn::normalize::RunningMeanStd;
@@ -18,7 +18,7 @@ use podracer::tree::{self, Tree};
 use podracer::{Array, DType, Key, Tensor, jit};
 
 use super::cleanba::one_learner;
-use super::{Trajectory, UPDATES, adam_state, flags, floats, scaled, start};
+use super::{Trajectory, UPDATES, adam_state, flags, floats, integers, scaled, start};
 
 const OBS: usize = 3;
 const ACT: usize = 2;
@@ -32,6 +32,13 @@ fn transitions(update: usize, scale: f32) -> Transition<Array> {
         next_obs: floats(&format!("next_obs {update}"), [BATCH, OBS]),
         terminated: flags(&format!("terminated {update}"), 4, [BATCH]),
     }
+}
+
+/// Discounts of transitions over one to three steps.
+fn discounts(update: usize, gamma: f64) -> Array {
+    let steps = integers(&format!("steps {update}"), 3, BATCH);
+    let discounts: Vec<f32> = steps.iter().map(|steps| gamma.powi(steps + 1) as f32).collect();
+    Array::new([BATCH], &discounts).unwrap()
 }
 
 fn key(seed: usize) -> Key<Array> {
@@ -253,12 +260,13 @@ fn fast_td3_follows_its_authors() {
         "--v-max=10",
         "--policy-noise=0.2",
         "--noise-clip=0.1",
+        "--num-steps=3",
     ];
     let args = fast_td3::Args::from_flags(flags).unwrap();
     let bounds = Bounds::new(&[-1.0, -2.0], &[1.0, 3.0]).unwrap();
-    type Input<T> = (fast_td3::TrainState<T>, Transition<T>, T);
-    let critic = jit(|(train_state, batch, noise): Input<Tensor>| {
-        fast_td3::update_critic(train_state, &batch, noise, &args).0
+    type Input<T> = (fast_td3::TrainState<T>, Transition<T>, T, T);
+    let critic = jit(|(train_state, batch, discount, noise): Input<Tensor>| {
+        fast_td3::update_critic(train_state, &batch, discount, noise, &args).0
     });
     let actor = jit(|(train_state, batch): (fast_td3::TrainState<Tensor>, Transition<Tensor>)| {
         fast_td3::update_actor(train_state, &batch, &args).0
@@ -287,8 +295,9 @@ fn fast_td3_follows_its_authors() {
     let [online, of_targets] = ["fast_td3", "fast_td3_targets"].map(Trajectory::of);
     for update in 0..UPDATES {
         let batch = transitions(update, 1.0);
+        let discount = discounts(update, args.gamma);
         let noise = floats(&format!("noise {update}"), [BATCH, ACT]);
-        train_state = critic.call((train_state, batch.clone(), noise)).unwrap();
+        train_state = critic.call((train_state, batch.clone(), discount, noise)).unwrap();
         if update % args.policy_frequency == 1 {
             train_state = actor.call((train_state, batch)).unwrap();
         }
@@ -297,5 +306,147 @@ fn fast_td3_follows_its_authors() {
         let critics = qf.map(|qf| qf.layers);
         online.check(update, &Td3Networks { actor: actor.layers, critics });
         of_targets.check(update, &train_state.target.clone().map(|qf| qf.layers));
+    }
+}
+
+/// FastSAC's parameters under the names of the fixtures.
+#[derive(Tree)]
+struct FastSacNetworks<T> {
+    actor: fast_sac::Network<T>,
+    critics: [fast_sac::Network<T>; 2],
+    log_alpha: T,
+}
+
+#[test]
+fn fast_sac_follows_its_authors() {
+    let flags = [
+        "--tau=0.5",
+        "--critic-learning-rate=1e-4",
+        "--actor-learning-rate=1e-4",
+        "--alpha-learning-rate=1e-4",
+        "--critic-hidden-dim=32",
+        "--actor-hidden-dim=32",
+        "--num-atoms=21",
+        "--v-min=-10",
+        "--v-max=10",
+        "--alpha-init=0.1",
+        "--target-entropy-ratio=0.5",
+        "--policy-frequency=2",
+        "--num-steps=3",
+    ];
+    let args = fast_sac::Args::from_flags(flags).unwrap();
+    let bounds = Bounds::new(&[-1.0, -2.0], &[1.0, 3.0]).unwrap();
+    type Input<T> = (fast_sac::TrainState<T>, Transition<T>, T);
+    let critic = jit(|((train_state, batch, noise), discount): (Input<Tensor>, Tensor)| {
+        let (train_state, _, log_prob) =
+            fast_sac::update_critic(train_state, &batch, discount, noise, &args);
+        fast_sac::update_alpha(train_state, log_prob, &args).0
+    });
+    let actor = jit(|(train_state, batch, noise): Input<Tensor>| {
+        fast_sac::update_actor(train_state, &batch, noise, &args).0
+    });
+    let target = jit(|train_state: fast_sac::TrainState<Tensor>| {
+        fast_sac::update_target(train_state, &args)
+    });
+    let init = |key: Key<Tensor>| {
+        let fast_sac::Agent { actor, qf } = fast_sac::Agent::init(key, OBS, &bounds, &args);
+        (actor.layers, qf.map(|qf| qf.layers))
+    };
+    let networks = start("", |key| {
+        let (actor, critics) = init(key);
+        FastSacNetworks { actor, critics, log_alpha: constant(0.0f32) }
+    });
+    let q_networks = |critics: [fast_sac::Network<Array>; 2]| {
+        critics.map(|layers| fast_sac::QNetwork { layers })
+    };
+    let agent = fast_sac::Agent {
+        actor: fast_sac::Actor { layers: networks.actor, bounds: bounds.clone() },
+        qf: q_networks(networks.critics),
+    };
+    let log_alpha = Array::from(args.alpha_init.ln() as f32);
+    let opt_state = fast_sac::OptState {
+        actor: adam_state(&agent.actor),
+        qf: adam_state(&agent.qf),
+        log_alpha: adam_state(&log_alpha),
+    };
+    let obs_stats = jit(|()| RunningMeanStd::new([OBS], podracer::DType::F32)).call(()).unwrap();
+    let target_networks = q_networks(start("target ", |key| init(key).1));
+    let mut train_state =
+        fast_sac::TrainState { agent, target: target_networks, log_alpha, opt_state, obs_stats };
+    let [online, of_targets] = ["fast_sac", "fast_sac_targets"].map(Trajectory::of);
+    for update in 0..UPDATES {
+        let batch = transitions(update, 1.0);
+        let noise = |name: &str| floats(&format!("{name} {update}"), [BATCH, ACT]);
+        let discount = discounts(update, args.gamma);
+        let input = (train_state, batch.clone(), noise("noise"));
+        train_state = critic.call((input, discount)).unwrap();
+        if update % args.policy_frequency == 1 {
+            train_state = actor.call((train_state, batch, noise("actor noise"))).unwrap();
+        }
+        train_state = target.call(train_state).unwrap();
+        let fast_sac::TrainState {
+            agent: fast_sac::Agent { actor, qf }, target, log_alpha, ..
+        } = train_state.clone();
+        let critics = qf.map(|qf| qf.layers);
+        online.check(update, &FastSacNetworks { actor: actor.layers, critics, log_alpha });
+        of_targets.check(update, &target.map(|qf| qf.layers));
+    }
+}
+
+/// SimBa's parameters under the names of the fixtures.
+#[derive(Tree)]
+struct SimbaNetworks<T> {
+    actor: simba_sac::Network<T>,
+    critics: Vec<simba_sac::Network<T>>,
+    log_alpha: T,
+}
+
+#[test]
+fn simba_sac_follows_its_authors() {
+    let flags = ["--tau=0.5", "--alpha=0.1", "--critic-hidden-dim=32", "--actor-hidden-dim=16"];
+    let args = simba_sac::Args::from_flags(flags).unwrap();
+    let bounds = Bounds::new(&[-1.0, -2.0], &[1.0, 3.0]).unwrap();
+    type Input<T> = (simba_sac::TrainState<T>, Transition<T>, Key<T>);
+    let step = jit(|(train_state, batch, key): Input<Tensor>| {
+        let (actor_key, critic_key) = key.split();
+        let (train_state, _, log_prob) =
+            simba_sac::update_actor(train_state, &batch, actor_key, &args);
+        let (train_state, _) = simba_sac::update_alpha(train_state, log_prob, &args);
+        let (train_state, _) = simba_sac::update_critic(train_state, &batch, critic_key, &args);
+        simba_sac::update_target(train_state, &args)
+    });
+    let layers = |qf: Vec<simba_sac::QNetwork<_>>| qf.into_iter().map(|qf| qf.layers).collect();
+    let networks = start("", |key| {
+        let simba_sac::Agent { actor, qf } = simba_sac::Agent::init(key, OBS, &bounds, &args);
+        SimbaNetworks { actor: actor.layers, critics: layers(qf), log_alpha: constant(0.0f32) }
+    });
+    let targets: Vec<_> = start("target ", |key| -> Vec<simba_sac::Network<Tensor>> {
+        layers(simba_sac::Agent::init(key, OBS, &bounds, &args).qf)
+    });
+    let q_networks = |critics: Vec<simba_sac::Network<Array>>| -> Vec<_> {
+        critics.into_iter().map(|layers| simba_sac::QNetwork { layers }).collect()
+    };
+    let agent = simba_sac::Agent {
+        actor: simba_sac::Actor { layers: networks.actor, bounds: bounds.clone() },
+        qf: q_networks(networks.critics),
+    };
+    let log_alpha = Array::from(args.alpha.ln() as f32);
+    let opt_state = simba_sac::OptState {
+        actor: adam_state(&agent.actor),
+        qf: adam_state(&agent.qf),
+        log_alpha: adam_state(&log_alpha),
+    };
+    let obs_stats = jit(|()| RunningMeanStd::new([OBS], podracer::DType::F32)).call(()).unwrap();
+    let target = q_networks(targets);
+    let mut train_state = simba_sac::TrainState { agent, target, log_alpha, opt_state, obs_stats };
+    let recorded = ["simba_sac", "simba_sac_targets"].map(Trajectory::of);
+    for update in 0..UPDATES {
+        train_state = step.call((train_state, transitions(update, 1.0), key(update))).unwrap();
+        let simba_sac::TrainState { agent, target, log_alpha, .. } = train_state.clone();
+        let simba_sac::Agent { actor, qf } = agent;
+        let critics = qf.into_iter().map(|qf| qf.layers).collect();
+        recorded[0].check(update, &SimbaNetworks { actor: actor.layers, critics, log_alpha });
+        let targets: Vec<_> = target.into_iter().map(|qf| qf.layers).collect();
+        recorded[1].check(update, &targets);
     }
 }
