@@ -40,11 +40,13 @@ mod impala;
 pub mod init;
 mod layers;
 mod linear;
+mod linear_rnn;
 mod multi_head;
 pub mod normalize;
 mod norms;
 mod policy_head;
 mod recurrent;
+mod recurrent_cell;
 mod renorm;
 mod rnn;
 #[cfg(test)]
@@ -63,6 +65,7 @@ pub use impala::{ImpalaCnn, Residual, Sequence};
 pub use init::Init;
 pub use layers::{Activation, Conv2d, ConvTranspose2d, Dense, LayerNorm, Mlp};
 pub use linear::{DenseGeneral, Dropout, Einsum, Embed, PReLU};
+pub use linear_rnn::{Lru, LruOptions, MinGru};
 pub use multi_head::{
     AttentionCache, MultiHeadAttention, MultiHeadDotProductAttention, SelfAttention,
 };
@@ -71,6 +74,7 @@ pub use policy_head::PolicyHead;
 /// Flax's cell with concatenated kernels, which [`LstmCell`] is.
 pub use recurrent::LstmCell as OptimizedLSTMCell;
 pub use recurrent::{GruCell, GruCell as GRUCell, LstmCell, LstmCell as LSTMCell, reset_carry};
+pub use recurrent_cell::{RecurrentCell, RecurrentState, RnnKind};
 pub use renorm::{BatchRenorm, BatchRenormStats};
 pub use rnn::{Bidirectional, Layer, RNN, Sequential};
 pub use weight_norms::{SpectralNorm, SpectralStats, WeightNorm};

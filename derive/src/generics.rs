@@ -16,6 +16,8 @@ pub struct Parameters {
     /// Returns true if `leaf` is a parameter of the type.
     owns_leaf: bool,
     nested: Vec<Ident>,
+    /// Paths do not name the only field: `#[tree(transparent)]`.
+    pub transparent: bool,
     /// Static parameters that static fields mention: they must be `Clone + Hash`.
     bounded: BTreeSet<Ident>,
 }
@@ -25,7 +27,7 @@ impl Parameters {
         if let Some(lifetime) = input.generics.lifetimes().next() {
             return Err(Error::new_spanned(&lifetime.lifetime, REFERENCE));
         }
-        let nested = nested(input)?;
+        let (nested, transparent) = attributes(input)?;
         let all: Vec<&Ident> = input.generics.type_params().map(|p| &p.ident).collect();
         let own = match all.iter().find(|p| **p == "T" && !nested.contains(p)) {
             Some(leaf) => Some((*leaf).clone()),
@@ -51,6 +53,7 @@ impl Parameters {
             owns_leaf: own.is_some(),
             leaf: own.unwrap_or_else(|| format_ident!("__T")),
             nested,
+            transparent,
             bounded: BTreeSet::new(),
         })
     }
@@ -115,13 +118,19 @@ impl Parameters {
     }
 }
 
-/// The parameters named by `#[tree(nested = M)]`.
-fn nested(input: &DeriveInput) -> Result<Vec<Ident>> {
-    let mut nested = Vec::new();
+/// The parameters named by `#[tree(nested = M)]`, and whether there is `#[tree(transparent)]`.
+fn attributes(input: &DeriveInput) -> Result<(Vec<Ident>, bool)> {
+    let (mut nested, mut transparent) = (Vec::new(), false);
     for attribute in input.attrs.iter().filter(|a| a.path().is_ident("tree")) {
         attribute.parse_nested_meta(|meta| {
+            if meta.path.is_ident("transparent") {
+                transparent = true;
+                return Ok(());
+            }
             if !meta.path.is_ident("nested") {
-                return Err(meta.error("expected `nested = M`, a type parameter that is a tree"));
+                let message =
+                    "expected `nested = M`, a type parameter that is a tree, or `transparent`";
+                return Err(meta.error(message));
             }
             let name: Ident = meta.value()?.parse()?;
             if !input.generics.type_params().any(|p| p.ident == name) {
@@ -132,7 +141,7 @@ fn nested(input: &DeriveInput) -> Result<Vec<Ident>> {
             Ok(())
         })?;
     }
-    Ok(nested)
+    Ok((nested, transparent))
 }
 
 /// Returns true if an identifier for which `wanted` holds is among the tokens.

@@ -45,6 +45,9 @@ use crate::generics::Parameters;
 /// }
 /// ```
 ///
+/// `#[tree(transparent)]` leaves the only field of a struct, or of each variant, out of paths: the
+/// leaves of `Cell::Lstm(lstm)` have the paths of those of `lstm`.
+///
 /// Beside nested parameters the leaf parameter must be named `T`; other type parameters are
 /// static. A tree owns its leaves: references to them and lifetime parameters are refused.
 #[proc_macro_derive(Tree, attributes(tree))]
@@ -182,6 +185,10 @@ impl Arms {
         let (mut map, mut map_ref) = (TokenStream::new(), TokenStream::new());
         let (mut visit, mut hash) = (TokenStream::new(), TokenStream::new());
         let (mut nodes, mut names) = (TokenStream::new(), Vec::new());
+        if parameters.transparent && fields.len() != 1 {
+            let message = "#[tree(transparent)] is for types and variants with one field";
+            return Err(Error::new_spanned(constructor, message));
+        }
         if let Some(number) = number {
             hash.extend(quote!(__state.write_usize(#number);));
         }
@@ -196,7 +203,10 @@ impl Arms {
             bindings.extend(quote!(#member: #value,));
             match fields::kind(ty, parameters)? {
                 Kind::Subtree => {
-                    let step = step(&member, i);
+                    let step = match parameters.transparent {
+                        true => quote!((*__path)),
+                        false => step(&member, i),
+                    };
                     let tree = as_tree(ty, &parameters.leaf);
                     map.extend(quote!(#member: #tree::map_leaves(#value, &#step, __f),));
                     map_ref.extend(quote!(#member: #tree::map_leaves_ref(#value, &#step, __f),));
@@ -230,9 +240,9 @@ impl Arms {
                 quote!(Positions(#count))
             }
         };
-        self.nodes.extend(quote! {
-            #pattern => { __f(__path, ::podracer::tree::Children::#children); #nodes }
-        });
+        let node = (!parameters.transparent)
+            .then(|| quote!(__f(__path, ::podracer::tree::Children::#children);));
+        self.nodes.extend(quote!(#pattern => { #node #nodes }));
         self.hash.extend(quote!(#pattern => { #hash }));
         Ok(())
     }

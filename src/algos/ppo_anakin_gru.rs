@@ -1,7 +1,7 @@
 //! Proximal policy optimization (PPO) with a gated recurrent unit (GRU) and the environment inside the
 //! compiled program: PureJaxRL's `ppo_rnn.py` (Lu et al. 2022) on traced environments, the Anakin
 //! architecture (Hessel et al. 2021). Rollouts and updates are one loop in one program, which can
-//! train many agents.
+//! train many agents. `--rnn` selects another recurrent cell.
 //!
 //! Differences from PureJaxRL, with reasons, are listed in `docs/algos/ppo_anakin_gru.md`.
 
@@ -10,7 +10,7 @@ use crate::envs::traced::EpisodeState;
 use crate::envs::{ActionKind, EnvPool, PoolOptions};
 use crate::nn::init::orthogonal;
 use crate::nn::normalize::RunningMeanStd;
-use crate::nn::{Dense, GruCell, reset_carry};
+use crate::nn::{Dense, RecurrentCell, RecurrentState, RnnKind, reset_carry};
 use crate::random;
 use crate::rl::anakin::{
     AgentOptions, AnakinArgs, AnakinEnv, Normalizers, Report, argmax, clip_by_norm,
@@ -26,7 +26,7 @@ use crate::trace::ops::{IndexMode, concatenate, full};
 // ------------------------------------------------------------------------------------- settings
 
 // The defaults are those of PureJaxRL.
-/// PPO with a GRU, environments included, as one compiled program
+/// PPO with a GRU or another RNN, environments included, as one compiled program
 #[derive(Debug, Clone, Parser, Serialize)]
 #[command(mut_args(with_sweeps_of(SWEPT)))]
 pub struct Args {
@@ -44,6 +44,9 @@ pub struct Args {
     /// Total timesteps of the experiment, for each agent
     #[arg(long, default_value = "500000")]
     pub total_timesteps: u64,
+    /// The recurrent cell
+    #[arg(long, value_enum, default_value_t = RnnKind::Gru)]
+    pub rnn: RnnKind,
     /// The learning rate of the optimizer
     #[arg(long, default_value = "2.5e-4")]
     pub learning_rate: f64,
@@ -150,14 +153,14 @@ traced_args!(learning_rate, gamma, gae_lambda, clip_coef, ent_coef);
 /// Number of units of each layer.
 const UNITS: usize = 128;
 
-/// Actor-critic network: an embedding of the observations, a GRU, and a policy and a value head with
-/// a hidden layer each; all layers have 128 units.
+/// Actor-critic network: an embedding of the observations, a GRU or the cell of `--rnn`, and a policy
+/// and a value head with a hidden layer each; all layers have 128 units.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
     pub embedding: Dense<T>,   // layer from observations to 128 units
-    pub gru: GruCell<T>,       // GRU cell with 128 units
-    pub actor: [Dense<T>; 2],  // network from hidden states to action logits or action means
-    pub critic: [Dense<T>; 2], // network from hidden states to values
+    pub gru: RecurrentCell<T>, // recurrent cell with 128 units
+    pub actor: [Dense<T>; 2],  // network from the cell to action logits or action means
+    pub critic: [Dense<T>; 2], // network from the cell to values
     pub log_std: Option<T>,    // log standard deviations of continuous actions
 }
 
@@ -170,7 +173,7 @@ fn head(key: Key<Tensor>, outputs: usize, gain: f64) -> [Dense<Tensor>; 2] {
     ]
 }
 
-/// Applies the layers to hidden states `f32[.., 128]`, giving `f32[.., outputs]`.
+/// Applies the layers to outputs of the cell, `f32[.., 128]`, giving `f32[.., outputs]`.
 fn forward(layers: &[Dense<Tensor>; 2], hidden: Tensor) -> Tensor {
     layers[1].apply(layers[0].apply(hidden).relu())
 }
@@ -181,12 +184,17 @@ fn forward_batch(layers: &[Dense<Tensor>; 2], hidden: Tensor) -> Tensor {
 }
 
 impl Agent<Tensor> {
-    /// Initializes an agent for observations of size `obs_size`.
-    pub fn init(key: Key<Tensor>, obs_size: usize, action_kind: ActionKind) -> Agent<Tensor> {
+    /// Initializes an agent with a cell of this kind for observations of size `obs_size`.
+    pub fn init(
+        key: Key<Tensor>,
+        rnn: RnnKind,
+        obs_size: usize,
+        action_kind: ActionKind,
+    ) -> Agent<Tensor> {
         let [embedding, gru, actor, critic] = key.split_n();
         Agent {
             embedding: Dense::init(embedding, obs_size, UNITS, orthogonal(2.0f64.sqrt())),
-            gru: GruCell::init(gru, UNITS, UNITS),
+            gru: RecurrentCell::init(rnn, gru, UNITS, UNITS),
             actor: head(actor, action_kind.num_outputs(), 0.01),
             critic: head(critic, 1, 1.0),
             log_std: match action_kind {
@@ -222,31 +230,32 @@ impl Agent<Tensor> {
         }
     }
 
-    /// Takes one GRU step on `obs: [N, obs_size]`; returns the next hidden states `f32[N, 128]`. They
-    /// are reset first where `episode_start: bool[N]`, that is, where the observation is the first of
-    /// an episode.
-    pub fn gru_step(&self, obs: Tensor, episode_start: Tensor, hidden: Tensor) -> Tensor {
+    /// Takes one step of the cell on `obs: [N, obs_size]`; returns its next state and its outputs
+    /// `f32[N, 128]`. The state is reset first where `episode_start: bool[N]`, that is, where the
+    /// observation is the first of an episode.
+    pub fn gru_step(
+        &self,
+        obs: Tensor,
+        episode_start: Tensor,
+        hidden: RecurrentState<Tensor>,
+    ) -> (RecurrentState<Tensor>, Tensor) {
         let embedded = self.embedding.apply(obs.to(DType::F32)).relu();
-        self.gru.apply(embedded, reset_carry(episode_start, hidden))
+        self.gru.advance(self.gru.project(embedded), reset_carry(episode_start, hidden))
     }
 
-    /// Unrolls the GRU over T steps of n environments; returns the hidden states `f32[T n, 128]`.
+    /// Unrolls the cell over T steps of n environments; returns its outputs `f32[T n, 128]`.
     fn unroll(&self, batch: &Samples<Tensor>) -> Tensor {
         let obs = merge_time_and_env(batch.obs).to(DType::F32);
-        let inputs = self.gru.project(self.embedding.apply_batch(obs).relu()); // f32[T n, 384]
+        let inputs = self.gru.project(self.embedding.apply_batch(obs).relu()); // f32[T n, ..]
         let [steps, envs] = [batch.obs.dim(0), batch.obs.dim(1)];
         let inputs = inputs.reshape([steps, envs, inputs.dim(-1)]);
-        let step = |hidden: Tensor, (inputs, episode_start): (Tensor, Tensor)| {
-            let hidden = self.gru.advance(inputs, reset_carry(episode_start, hidden));
-            (hidden, hidden)
-        };
-        let (_, hidden) = scan(step, batch.initial_hidden, (inputs, batch.episode_starts));
-        merge_time_and_env(hidden)
+        let starts = Some(batch.episode_starts);
+        merge_time_and_env(self.gru.unroll(inputs, starts, batch.initial_hidden))
     }
 
-    /// Returns the values `f32[..]` for hidden states `f32[.., 128]`.
-    pub fn value(&self, hidden: Tensor) -> Tensor {
-        forward(&self.critic, hidden).squeeze(-1)
+    /// Returns the values `f32[..]` for outputs `f32[.., 128]` of the cell.
+    pub fn value(&self, output: Tensor) -> Tensor {
+        forward(&self.critic, output).squeeze(-1)
     }
 }
 
@@ -264,7 +273,7 @@ pub struct TrainState<T> {
 pub struct EnvState<T> {
     pub obs: T, // [N, obs_size]: last observations, in the environment's dtype or normalized
     pub episode_start: T, // bool[N]: true where `obs` is the first of an episode
-    pub hidden: T, // f32[N, 128]: hidden states of the GRU before `obs`
+    pub hidden: RecurrentState<T>, // state of the cell before `obs`
     pub state: EpisodeState<T, Vec<T>>, // state of the environments, with leaves `[N, ..]`
     /// Running statistics, if observations and rewards are normalized.
     pub normalizers: Option<Normalizers<T>>,
@@ -297,8 +306,8 @@ fn env_step(
     args: &TracedArgs,
 ) -> (EnvState<Tensor>, Rollout<Tensor>) {
     let EnvState { obs, episode_start, hidden, state, mut normalizers } = env_state;
-    let hidden = agent.gru_step(obs, episode_start, hidden);
-    let outputs = forward(&agent.actor, hidden);
+    let (hidden, output) = agent.gru_step(obs, episode_start, hidden);
+    let outputs = forward(&agent.actor, output);
     let actions = agent.sample(outputs, noise);
     let step = |(state, action, key, start)| env.auto_reset.step_or(state, action, key, start);
     let step = vmap(step)((state, actions, keys, starts));
@@ -313,15 +322,15 @@ fn env_step(
     }
     if args.bootstrap_truncated {
         let truncated = step.truncated & !step.terminated;
-        // The final observation continues from the episode's hidden state.
-        let value = |obs| agent.value(agent.gru_step(obs, zeros_like(dones), hidden));
+        // The final observation continues from the episode's state of the cell.
+        let value = |obs| agent.value(agent.gru_step(obs, zeros_like(dones), hidden).1);
         rewards = bootstrap_truncated(rewards, truncated, final_obs, args.gamma, value);
     }
     let transition = Rollout {
         obs,
         episode_starts: episode_start,
         outputs,
-        values: agent.value(hidden),
+        values: agent.value(output),
         actions,
         rewards,
         dones,
@@ -389,7 +398,7 @@ pub fn compute_gae(
 /// Training samples made from a rollout: T steps of n environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    pub initial_hidden: T, // f32[n, 128]: hidden states of the GRU before the first step
+    pub initial_hidden: RecurrentState<T>, // state of the cell before the first step
     pub obs: T, // [T, n, obs_size]: observations, in the environment's dtype or normalized
     pub episode_starts: T, // bool[T, n]: true where the observation is the first of an episode
     pub actions: T, // i32[T, n] or f32[T, n, outputs]: actions
@@ -503,23 +512,27 @@ pub struct UpdateMetrics<T> {
 /// Gathers the samples of these environments, `i32[n]`.
 fn gather_envs(samples: Samples<Tensor>, envs: Tensor) -> Samples<Tensor> {
     let of_axis = |axis| move |x: Tensor| x.take_mode(envs, axis, IndexMode::Clip);
-    let initial_hidden = of_axis(0)(samples.initial_hidden);
+    let initial_hidden = tree::map(samples.initial_hidden, of_axis(0));
     Samples { initial_hidden, ..tree::map(samples, of_axis(1)) }
 }
+
+/// State of the cell before a rollout, the rollout, and the state of the environments after it.
+type UpdateData<'a> = (RecurrentState<Tensor>, Rollout<Tensor>, &'a EnvState<Tensor>);
 
 /// Runs the whole update on a rollout: `num_minibatches` gradient steps in each of `update_epochs`
 /// epochs.
 pub fn update(
     train_state: FlatTrainState<Tensor>,
     unravel: &impl Fn(Tensor) -> Agent<Tensor>,
-    (initial_hidden, rollout, env_state): (Tensor, Rollout<Tensor>, &EnvState<Tensor>),
+    (initial_hidden, rollout, env_state): UpdateData<'_>,
     learning_rate: Tensor,
     key: Key<Tensor>,
     args: &TracedArgs,
 ) -> (FlatTrainState<Tensor>, UpdateMetrics<Tensor>) {
     let agent = unravel(train_state.params);
     let EnvState { obs, episode_start, hidden, .. } = env_state;
-    let next_value = agent.value(agent.gru_step(*obs, *episode_start, *hidden)); // f32[N]
+    let (_, output) = agent.gru_step(*obs, *episode_start, *hidden);
+    let next_value = agent.value(output); // f32[N]
     let logprobs = agent.policy(rollout.outputs).log_prob(rollout.actions);
     let Rollout { obs, episode_starts, values, actions, rewards, dones, .. } = rollout;
     let discounts = (args.gamma, args.gae_lambda);
@@ -562,7 +575,7 @@ pub struct RunnerState<T> {
 /// Initializes the state of an agent.
 pub fn init_runner(env: &AnakinEnv, key: Key<Tensor>, args: &Args) -> RunnerState<Tensor> {
     let [agent, starts, key] = key.split_n();
-    let agent = Agent::init(agent, env.obs_size, env.action_kind);
+    let agent = Agent::init(agent, args.rnn, env.obs_size, env.action_kind);
     let opt_state = Adam::default().init(&agent);
     let (state, obs) = vmap(|key| env.auto_reset.reset(key))(starts.split_batch(args.num_envs));
     let mut obs = obs.reshape([args.num_envs, env.obs_size]);
@@ -625,7 +638,7 @@ fn train(args: &Args) -> Result<Summary> {
 }
 
 /// Returns the policy of a saved model: the most likely action and the logits, or the mean
-/// and the standard deviations, and the next hidden state of the GRU, `f32[1, B, 128]`. If several
+/// and the standard deviations, and the next state of the cell, `f32[1, B, 128]` of a GRU. If several
 /// agents were trained, that of the first that did not diverge.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let env = AnakinEnv::new(args)?;
@@ -643,9 +656,10 @@ fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
         let obs = obs.flatten_from(1).to(DType::F32);
         let obs = stats.map_or(obs, |stats| normalize::apply(obs, &stats));
         let episode_start = zeros([obs.dim(0)], DType::Bool);
-        let hidden = agent.gru_step(obs, episode_start, state.index_axis(0, 0));
-        PolicyResults::from_distribution(agent.policy(forward(&agent.actor, hidden)), &spec)
-            .with("next_state", hidden.expand_dims(0))
+        let hidden = RecurrentState::unstack(state);
+        let (hidden, output) = agent.gru_step(obs, episode_start, hidden);
+        PolicyResults::from_distribution(agent.policy(forward(&agent.actor, output)), &spec)
+            .with("next_state", hidden.stack())
     };
-    Ok(Policy::recurrent(pool, [1, UNITS], parameters, act))
+    Ok(Policy::recurrent(pool, [args.rnn.num_states(), UNITS], parameters, act))
 }

@@ -1,7 +1,7 @@
 //! Proximal policy optimization (PPO, Schulman et al. 2017) with an LSTM: CleanRL's
 //! `ppo_atari_lstm.py`. A rollout is one compiled program, each gradient step a call of another,
 //! because XLA's own convolutions (not oneDNN's) are slower inside a compiled loop. `--sequence`
-//! selects how a gradient step unrolls the LSTM.
+//! selects how a gradient step unrolls the LSTM, `--rnn` another recurrent cell.
 //!
 //! Differences from CleanRL, and a comparison of both values of `--sequence`, are in
 //! `docs/algos/ppo_atari_lstm.md`.
@@ -15,6 +15,7 @@ use crate::distributions::MultiCategorical;
 use crate::envs::memory_tasks::MiniGridOptions;
 use crate::envs::{AtariOptions, EnvPool, ObsKind, Space};
 use crate::nn::{Dense, Encoder, LstmCell, init::orthogonal, reset_carry};
+use crate::nn::{RecurrentCell, RecurrentState, RnnKind};
 use crate::random::permutation;
 use crate::rl::prelude::*;
 use crate::rl::settings::flags::minibatches_of_envs;
@@ -25,17 +26,17 @@ use sequences::split_minibatches;
 
 // ------------------------------------------------------------------------------------- settings
 
-/// Method of unrolling the LSTM over a rollout in an update. Both compute the same loss.
+/// Method of unrolling the recurrent cell over a rollout in an update. Both compute the same loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sequence {
-    /// One loop over the steps of the rollout; the LSTM state is reset where an episode begins.
+    /// All steps of the rollout in order; the LSTM state is reset where an episode begins.
     Scan,
-    /// Episodes as separate sequences, padded to the longest: a shorter loop over more sequences.
+    /// Episodes as separate sequences, padded to the longest: fewer steps of more sequences.
     Split,
 }
 
-/// Recurrent PPO (LSTM) for Atari, boards and vectors
+/// Recurrent PPO (LSTM or another RNN) for Atari, boards and vectors
 #[derive(Debug, Clone, Parser, Serialize)]
 pub struct Args {
     #[command(flatten)]
@@ -48,6 +49,9 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value = "10000000")]
     pub total_timesteps: u64,
+    /// The recurrent cell
+    #[arg(long, value_enum, default_value_t = RnnKind::Lstm)]
+    pub rnn: RnnKind,
     /// The learning rate of the optimizer
     #[arg(long, default_value = "2.5e-4")]
     pub learning_rate: f64,
@@ -122,7 +126,7 @@ registered_algorithm!(
     policy
 );
 
-/// Number of LSTM units.
+/// Number of units of the recurrent cell.
 const LSTM_SIZE: usize = 128;
 
 /// Sizes of observations and actions.
@@ -135,35 +139,44 @@ pub struct Sizes {
 
 // -------------------------------------------------------------------------------------- network
 
-/// Actor-critic network: an encoder, an LSTM, a policy head and a value head.
+/// Actor-critic network: an encoder, an LSTM or the cell of `--rnn`, a policy head and a value head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    pub trunk: Encoder<T>, // encoder from observations to features
-    pub lstm: LstmCell<T>, // LSTM cell from features to 128 units
-    /// Second bias of the gates, PyTorch's `bias_hh`: with Adam, two biases change twice as fast as
-    /// one.
-    pub recurrent_bias: T,
+    pub trunk: Encoder<T>,      // encoder from observations to features
+    pub lstm: RecurrentCell<T>, // recurrent cell from features to 128 units
+    /// Second bias of the gates of an LSTM, PyTorch's `bias_hh`: with Adam, two biases change twice
+    /// as fast as one.
+    pub recurrent_bias: Option<T>,
     pub actor: Dense<T>, // layer from hidden units to the logits of all action components
     pub critic: Dense<T>, // layer from hidden units to values
     pub nvec: Vec<usize>, // number of choices of each component of an action
 }
 
-/// LSTM state `(c, h)`, `f32[N, 128]` each.
-pub type LstmState<T> = (T, T);
+/// Initializes a recurrent cell, and the second bias of an LSTM, which has CleanRL's kernels.
+fn init_cell(
+    rnn: RnnKind,
+    [input, recurrent]: [Key<Tensor>; 2],
+    features: usize,
+) -> (RecurrentCell<Tensor>, Option<Tensor>) {
+    if rnn != RnnKind::Lstm {
+        return (RecurrentCell::init(rnn, input, features, LSTM_SIZE), None);
+    }
+    let kernel = |key, rows| orthogonal(1.0).draw(key, [rows, 4 * LSTM_SIZE], DType::F32);
+    let bias = || zeros([4 * LSTM_SIZE], DType::F32);
+    let lstm =
+        LstmCell { w_i: kernel(input, features), w_h: kernel(recurrent, LSTM_SIZE), b: bias() };
+    (RecurrentCell::Lstm(lstm), Some(bias()))
+}
 
 impl Agent<Tensor> {
-    /// Initializes an agent for observations and actions of the given sizes.
-    pub fn init(key: Key<Tensor>, sizes: &Sizes) -> Agent<Tensor> {
+    /// Initializes an agent with a cell of this kind for observations and actions of the given sizes.
+    pub fn init(key: Key<Tensor>, rnn: RnnKind, sizes: &Sizes) -> Agent<Tensor> {
         let [trunk, input, recurrent, actor, critic] = key.split_n();
         let trunk = Encoder::init(trunk, sizes.obs_kind, &sizes.shape, orthogonal(2.0f64.sqrt()));
-        let kernel = |key, rows| orthogonal(1.0).draw(key, [rows, 4 * LSTM_SIZE], DType::F32);
+        let (lstm, recurrent_bias) = init_cell(rnn, [input, recurrent], trunk.size());
         Agent {
-            lstm: LstmCell {
-                w_i: kernel(input, trunk.size()),
-                w_h: kernel(recurrent, LSTM_SIZE),
-                b: zeros([4 * LSTM_SIZE], DType::F32),
-            },
-            recurrent_bias: zeros([4 * LSTM_SIZE], DType::F32),
+            lstm,
+            recurrent_bias,
             trunk,
             actor: Dense::init(actor, LSTM_SIZE, sizes.nvec.iter().sum(), orthogonal(0.01)),
             critic: Dense::init(critic, LSTM_SIZE, 1, orthogonal(1.0)),
@@ -171,55 +184,47 @@ impl Agent<Tensor> {
         }
     }
 
-    /// Computes the part of the gates `f32[B, 512]` that depends on observations `[B, ..]` and the
-    /// biases.
-    fn gate_inputs(&self, obs: Tensor) -> Tensor {
-        self.lstm.project(self.trunk.apply(obs)) + self.recurrent_bias
+    /// Computes the part of a step that depends on observations `[B, ..]` and the biases only.
+    fn project(&self, obs: Tensor) -> Tensor {
+        let projected = self.lstm.project(self.trunk.apply(obs));
+        self.recurrent_bias.map_or(projected, |bias| projected + bias)
     }
 
-    /// Takes one LSTM step on observations `[N, ..]`. The state is reset first where
-    /// `episode_start: f32[N]` is 1, that is, where the observation is the first of an episode.
+    /// Takes one step of the cell on observations `[N, ..]`; returns its next state and its outputs
+    /// `f32[N, 128]`. The state is reset first where `episode_start: f32[N]` is 1, that is, where the
+    /// observation is the first of an episode.
     pub fn lstm_step(
         &self,
         obs: Tensor,
         episode_start: Tensor,
-        lstm_state: LstmState<Tensor>,
-    ) -> LstmState<Tensor> {
-        let gate_inputs = self.gate_inputs(obs);
-        self.lstm.advance(gate_inputs, reset_carry(episode_start, lstm_state))
+        lstm_state: RecurrentState<Tensor>,
+    ) -> (RecurrentState<Tensor>, Tensor) {
+        self.lstm.advance(self.project(obs), reset_carry(episode_start, lstm_state))
     }
 
-    /// Unrolls the LSTM over T steps of n environments in one loop over the steps, or over the
-    /// `sequences` that they were split into. Returns its outputs `f32[T n, 128]`.
+    /// Unrolls the cell over T steps of n environments, or over the `sequences` that they were split
+    /// into. Returns its outputs `f32[T n, 128]`.
     fn unroll(
         &self,
         batch: &Samples<Tensor>,
         sequences: Option<&SplitSequences<Tensor>>,
     ) -> Tensor {
-        let gate_inputs = self.gate_inputs(merge_time_and_env(batch.obs)); // f32[T n, 512]
+        let projected = self.project(merge_time_and_env(batch.obs)); // f32[T n, ..]
         let initial_state = batch.initial_lstm_state;
         let Some(sequences) = sequences else {
             let [steps, envs] = [batch.episode_starts.dim(0), batch.episode_starts.dim(1)];
-            let gate_inputs = gate_inputs.reshape([steps, envs, gate_inputs.dim(-1)]);
-            let step = |state: LstmState<Tensor>, (inputs, episode_start): (Tensor, Tensor)| {
-                let state = self.lstm.advance(inputs, reset_carry(episode_start, state));
-                (state, state.1)
-            };
-            let (_, outputs) = scan(step, initial_state, (gate_inputs, batch.episode_starts));
-            return merge_time_and_env(outputs); // of f32[T, n, 128]
+            let projected = projected.reshape([steps, envs, projected.dim(-1)]);
+            let starts = Some(batch.episode_starts);
+            return merge_time_and_env(self.lstm.unroll(projected, starts, initial_state));
         };
         let take = |x: Tensor, indices: Tensor| x.take_mode(indices, 0, IndexMode::Clip);
-        let step = |state: LstmState<Tensor>, inputs: Tensor| {
-            let state = self.lstm.advance(inputs, state);
-            (state, state.1)
-        };
         let initial_state = tree::map(initial_state, |x: Tensor| take(x, sequences.envs));
         let initial_state = reset_carry(sequences.episode_starts, initial_state);
-        let (_, outputs) = scan(step, initial_state, take(gate_inputs, sequences.steps));
+        let outputs = self.lstm.unroll(take(projected, sequences.steps), None, initial_state);
         take(merge_time_and_env(outputs), sequences.positions) // of f32[L, S, 128]
     }
 
-    /// Returns the policy and the values `f32[B]` for LSTM outputs `h: f32[B, 128]`.
+    /// Returns the policy and the values `f32[B]` for outputs `h: f32[B, 128]` of the cell.
     pub fn policy_and_value(&self, h: Tensor) -> (MultiCategorical<Tensor>, Tensor) {
         let policy = MultiCategorical::new(self.actor.apply(h), &self.nvec);
         (policy, self.critic.apply(h).squeeze(-1))
@@ -234,8 +239,8 @@ pub struct TrainState<T> {
 }
 
 /// Initializes an agent and its optimizer.
-fn init_train_state(key: Key<Tensor>, sizes: &Sizes) -> TrainState<Tensor> {
-    let agent = Agent::init(key, sizes);
+fn init_train_state(key: Key<Tensor>, sizes: &Sizes, args: &Args) -> TrainState<Tensor> {
+    let agent = Agent::init(key, args.rnn, sizes);
     TrainState { opt_state: Adam::default().init(&agent), agent }
 }
 
@@ -247,15 +252,15 @@ pub struct EnvState<T> {
     pub handle: Handle<T>, // orders the pool's steps, as that of EnvPool's `xla()`
     pub obs: T,            // [N, ..]: last observations, in the environment's dtype
     pub episode_start: T,  // f32[N]: 1 where `obs` is the first of an episode
-    pub lstm_state: LstmState<T>, // LSTM state before `obs`
+    pub lstm_state: RecurrentState<T>, // state of the cell before `obs`
     pub key: Key<T>,
 }
 
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    pub initial_lstm_state: LstmState<T>, // LSTM state before the first step
-    pub obs: T,                           // [T, N, ..]: observations, in the environment's dtype
+    pub initial_lstm_state: RecurrentState<T>, // state of the cell before the first step
+    pub obs: T,            // [T, N, ..]: observations, in the environment's dtype
     pub episode_starts: T, // f32[T, N]: 1 where the observation is the first of an episode
     pub actions: T,        // i32[T, N, components]
     pub logprobs: T,       // f32[T, N]: log probabilities of the actions
@@ -263,7 +268,7 @@ pub struct Rollout<T> {
     pub rewards: T,        // f32[T, N]
     pub dones: T,          // f32[T, N]: 1 where the step ended its episode
     pub next_obs: T,       // [N, ..]: observations after the last step
-    pub next_lstm_state: LstmState<T>, // LSTM state after the last step
+    pub next_lstm_state: RecurrentState<T>, // state of the cell after the last step
 }
 
 /// Steps all environments once with sampled actions; returns the transitions of this step.
@@ -275,8 +280,8 @@ fn env_step(
 ) -> (EnvState<Tensor>, ([Tensor; 7], EpisodeStats<Tensor>)) {
     let EnvState { handle, obs, episode_start, lstm_state, key } = env_state;
     let (key, action_key) = key.split();
-    let lstm_state = agent.lstm_step(obs, episode_start, lstm_state);
-    let (policy, value) = agent.policy_and_value(lstm_state.1);
+    let (lstm_state, h) = agent.lstm_step(obs, episode_start, lstm_state);
+    let (policy, value) = agent.policy_and_value(h);
     let action = policy.sample(action_key); // i32[N, components]
     let logprob = policy.log_prob(action);
     let discrete = matches!(envs.spec().action, Space::Discrete { .. });
@@ -285,7 +290,7 @@ fn env_step(
     let mut reward = step.reward;
     if args.bootstrap_truncated {
         let final_obs = envs.final_obs_of(&step);
-        // The final observation continues from the episode's LSTM state.
+        // The final observation continues from the episode's state of the cell.
         let value = |obs| {
             let (_, h) = agent.lstm_step(obs, zeros_like(done), lstm_state);
             agent.policy_and_value(h).1
@@ -352,8 +357,8 @@ pub fn compute_gae(
 /// Training samples made from a rollout: T steps of n environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    pub initial_lstm_state: LstmState<T>, // LSTM state before the first step, `f32[n, 128]` each
-    pub obs: T,                           // [T, n, ..]: observations, in the environment's dtype
+    pub initial_lstm_state: RecurrentState<T>, // state of the cell before the first step
+    pub obs: T,            // [T, n, ..]: observations, in the environment's dtype
     pub episode_starts: T, // f32[T, n]: 1 where the observation is the first of an episode
     pub actions: T,        // i32[T, n, components]
     pub logprobs: T,       // f32[T, n]: log probabilities under the policy that acted
@@ -607,7 +612,7 @@ fn train(args: &Args) -> Result<Summary> {
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     let init = trainer.jit("init", |(handle, key): (Handle<Tensor>, Key<Tensor>)| {
         let (key, agent_key) = key.split();
-        let train_state = init_train_state(agent_key, &sizes);
+        let train_state = init_train_state(agent_key, &sizes, args);
         let (handle, first) = envs.reset(handle);
         let episode_start = ones([args.num_envs], DType::F32);
         let lstm_state = train_state.agent.lstm.start(args.num_envs);
@@ -640,17 +645,17 @@ fn train(args: &Args) -> Result<Summary> {
 }
 
 /// Returns the policy of a saved model: the most likely action, the logits and the next
-/// state of the LSTM, `f32[2, B, 128]`: c, then h.
+/// state of the cell, of an LSTM `f32[2, B, 128]`: c, then h.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
-    let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;
+    let agent = load_model(model, |key| init_train_state(key, &sizes, args))?.agent;
     let spec = pool.spec().clone();
     let act = move |agent: &Agent<Tensor>, obs: Tensor, state: Tensor| {
         let episode_start = zeros([obs.dim(0)], DType::F32);
-        let lstm_state = (state.index_axis(0, 0), state.index_axis(0, 1));
-        let (c, h) = agent.lstm_step(obs, episode_start, lstm_state);
+        let lstm_state = RecurrentState::unstack(state);
+        let (lstm_state, h) = agent.lstm_step(obs, episode_start, lstm_state);
         let policy = agent.policy_and_value(h).0;
-        PolicyResults::from_components(policy, &spec).with("next_state", stack(&[c, h], 0))
+        PolicyResults::from_components(policy, &spec).with("next_state", lstm_state.stack())
     };
-    Ok(Policy::recurrent(pool, [2, LSTM_SIZE], agent, act))
+    Ok(Policy::recurrent(pool, [args.rnn.num_states(), LSTM_SIZE], agent, act))
 }

@@ -1,7 +1,8 @@
 //! Proximal policy optimization (PPO, Schulman et al. 2017) with an LSTM for continuous actions and vector
 //! observations: `ppo_continuous_action` with the recurrent training of CleanRL's `ppo_atari_lstm.py`. A
 //! rollout, with the normalization of its observations and rewards, and the update on it are one compiled
-//! program. Minibatches are whole environments, so that the LSTM is unrolled over the rollout.
+//! program. Minibatches are whole environments, so that the LSTM is unrolled over the rollout. `--rnn`
+//! selects another recurrent cell.
 //!
 //! Choices without a script of CleanRL are listed in `docs/algos/ppo_continuous_action_lstm.md`.
 
@@ -9,7 +10,9 @@ use crate::distributions::DiagNormal;
 use crate::nn::normalize::{
     NormalizeObservation, NormalizeReward, NormalizeRewardState, RunningMeanStd,
 };
-use crate::nn::{Dense, LstmCell, init::orthogonal, reset_carry};
+use crate::nn::{
+    Dense, LstmCell, RecurrentCell, RecurrentState, RnnKind, init::orthogonal, reset_carry,
+};
 use crate::random::permutation;
 use crate::rl::environments::bounds::Bounds;
 use crate::rl::prelude::*;
@@ -19,7 +22,7 @@ use crate::trace::ops::IndexMode;
 // ------------------------------------------------------------------------------------- settings
 
 // The defaults are those of `ppo_continuous_action`, but for the rollout and the minibatches.
-/// Recurrent PPO (LSTM) for continuous actions
+/// Recurrent PPO (LSTM or another RNN) for continuous actions
 #[derive(Debug, Clone, Parser, Serialize)]
 pub struct Args {
     #[command(flatten)]
@@ -32,6 +35,9 @@ pub struct Args {
     /// Total timesteps of the experiment
     #[arg(long, default_value = "1000000")]
     pub total_timesteps: u64,
+    /// The recurrent cell
+    #[arg(long, value_enum, default_value_t = RnnKind::Lstm)]
+    pub rnn: RnnKind,
     /// The learning rate of the optimizer
     #[arg(long, default_value = "3e-4")]
     pub learning_rate: f64,
@@ -98,80 +104,89 @@ registered_algorithm!(Args, "ppo_continuous_action_lstm", CONTINUOUS, Args::chec
 
 /// Number of units of the hidden layer.
 const HIDDEN_SIZE: usize = 64;
-/// Number of LSTM units.
+/// Number of units of the recurrent cell.
 const LSTM_SIZE: usize = 128;
 
 // -------------------------------------------------------------------------------------- network
 
-/// Actor-critic network: a hidden layer, an LSTM, a policy head and a value head.
+/// Actor-critic network: a hidden layer, an LSTM or the cell of `--rnn`, a policy head and a value
+/// head.
 #[derive(Debug, Clone, Tree)]
 pub struct Agent<T> {
-    pub trunk: Dense<T>,   // layer from observations to 64 features, with tanh
-    pub lstm: LstmCell<T>, // LSTM cell from features to 128 units
-    pub actor: Dense<T>,   // layer from hidden units to action means
+    pub trunk: Dense<T>,        // layer from observations to 64 features, with tanh
+    pub lstm: RecurrentCell<T>, // recurrent cell from features to 128 units
+    pub actor: Dense<T>,        // layer from hidden units to action means
     /// `f32[A]`: log standard deviations of the actions; independent of the observation.
     pub log_std: T,
     pub critic: Dense<T>, // layer from hidden units to values
 }
 
-/// LSTM state `(c, h)`, `f32[N, 128]` each.
-pub type LstmState<T> = (T, T);
+/// Initializes a recurrent cell from 64 features. An LSTM has the kernels of CleanRL's.
+fn init_cell(rnn: RnnKind, [input, recurrent]: [Key<Tensor>; 2]) -> RecurrentCell<Tensor> {
+    if rnn != RnnKind::Lstm {
+        return RecurrentCell::init(rnn, input, HIDDEN_SIZE, LSTM_SIZE);
+    }
+    let kernel = |key, rows| orthogonal(1.0).draw(key, [rows, 4 * LSTM_SIZE], DType::F32);
+    RecurrentCell::Lstm(LstmCell {
+        w_i: kernel(input, HIDDEN_SIZE),
+        w_h: kernel(recurrent, LSTM_SIZE),
+        b: zeros([4 * LSTM_SIZE], DType::F32),
+    })
+}
 
 impl Agent<Tensor> {
-    /// Initializes an agent for observations of size `obs_size` and actions of size `action_size`.
-    pub fn init(key: Key<Tensor>, obs_size: usize, action_size: usize) -> Agent<Tensor> {
+    /// Initializes an agent with a cell of this kind for observations of size `obs_size` and actions
+    /// of size `action_size`.
+    pub fn init(
+        key: Key<Tensor>,
+        rnn: RnnKind,
+        obs_size: usize,
+        action_size: usize,
+    ) -> Agent<Tensor> {
         let [trunk, input, recurrent, actor, critic] = key.split_n();
-        let kernel = |key, rows| orthogonal(1.0).draw(key, [rows, 4 * LSTM_SIZE], DType::F32);
         Agent {
             trunk: Dense::init(trunk, obs_size, HIDDEN_SIZE, orthogonal(2.0f64.sqrt())),
-            lstm: LstmCell {
-                w_i: kernel(input, HIDDEN_SIZE),
-                w_h: kernel(recurrent, LSTM_SIZE),
-                b: zeros([4 * LSTM_SIZE], DType::F32),
-            },
+            lstm: init_cell(rnn, [input, recurrent]),
             actor: Dense::init(actor, LSTM_SIZE, action_size, orthogonal(0.01)),
             log_std: zeros([action_size], DType::F32),
             critic: Dense::init(critic, LSTM_SIZE, 1, orthogonal(1.0)),
         }
     }
 
-    /// Computes the part of the gates `f32[.., 512]` that depends on `obs: f32[.., obs_size]`.
-    fn gate_inputs(&self, obs: Tensor) -> Tensor {
+    /// Computes the part of a step that depends on `obs: f32[.., obs_size]` only.
+    fn project(&self, obs: Tensor) -> Tensor {
         self.lstm.project(self.trunk.apply(obs).tanh())
     }
 
-    /// Takes one LSTM step on `obs: f32[N, obs_size]`. The state is reset first where
-    /// `episode_start: f32[N]` is 1, that is, where the observation is the first of an episode.
+    /// Takes one step of the cell on `obs: f32[N, obs_size]`; returns its next state and its outputs
+    /// `f32[N, 128]`. The state is reset first where `episode_start: f32[N]` is 1, that is, where the
+    /// observation is the first of an episode.
     pub fn lstm_step(
         &self,
         obs: Tensor,
         episode_start: Tensor,
-        lstm_state: LstmState<Tensor>,
-    ) -> LstmState<Tensor> {
-        self.lstm.advance(self.gate_inputs(obs), reset_carry(episode_start, lstm_state))
+        lstm_state: RecurrentState<Tensor>,
+    ) -> (RecurrentState<Tensor>, Tensor) {
+        self.lstm.advance(self.project(obs), reset_carry(episode_start, lstm_state))
     }
 
-    /// Unrolls the LSTM over `obs: f32[T, n, obs_size]` of n environments, from the state before the
+    /// Unrolls the cell over `obs: f32[T, n, obs_size]` of n environments, from the state before the
     /// first step. Returns its outputs `f32[T, n, 128]`.
     pub fn unroll(
         &self,
         obs: Tensor,
         episode_starts: Tensor,
-        initial_state: LstmState<Tensor>,
+        initial_state: RecurrentState<Tensor>,
     ) -> Tensor {
-        let step = |state: LstmState<Tensor>, (inputs, episode_start): (Tensor, Tensor)| {
-            let state = self.lstm.advance(inputs, reset_carry(episode_start, state));
-            (state, state.1)
-        };
-        scan(step, initial_state, (self.gate_inputs(obs), episode_starts)).1
+        self.lstm.unroll(self.project(obs), Some(episode_starts), initial_state)
     }
 
-    /// Returns the policy for LSTM outputs `h: f32[.., 128]`.
+    /// Returns the policy for outputs `h: f32[.., 128]` of the cell.
     pub fn policy(&self, h: Tensor) -> DiagNormal<Tensor> {
         DiagNormal::new(self.actor.apply(h), self.log_std.exp())
     }
 
-    /// Returns the values `f32[..]` for LSTM outputs `h: f32[.., 128]`.
+    /// Returns the values `f32[..]` for outputs `h: f32[.., 128]` of the cell.
     pub fn value(&self, h: Tensor) -> Tensor {
         self.critic.apply(h).squeeze(-1)
     }
@@ -194,7 +209,7 @@ pub struct Model<T> {
 
 /// Initializes an agent, its optimizer and the running statistics.
 fn init_model(key: Key<Tensor>, obs_size: usize, action_size: usize, args: &Args) -> Model<Tensor> {
-    let agent = Agent::init(key, obs_size, action_size);
+    let agent = Agent::init(key, args.rnn, obs_size, action_size);
     Model {
         train_state: TrainState { opt_state: Adam::default().init(&agent), agent },
         obs_stats: RunningMeanStd::new([obs_size], DType::F64),
@@ -218,7 +233,7 @@ pub struct EnvState<T> {
     pub handle: Handle<T>, // orders the pool's steps, as that of EnvPool's `xla()`
     pub obs: T,            // f32[N, obs_size]: last observations, normalized
     pub episode_start: T,  // f32[N]: 1 where `obs` is the first of an episode
-    pub lstm_state: LstmState<T>, // LSTM state before `obs`
+    pub lstm_state: RecurrentState<T>, // state of the cell before `obs`
     pub obs_stats: RunningMeanStd<T>, // running statistics of the observations
     pub reward_stats: NormalizeRewardState<T>, // running statistics of the rewards
     pub key: Key<T>,
@@ -227,8 +242,8 @@ pub struct EnvState<T> {
 /// Rollout of T steps of N environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Rollout<T> {
-    pub initial_lstm_state: LstmState<T>, // LSTM state before the first step
-    pub obs: T,                           // f32[T, N, obs_size]
+    pub initial_lstm_state: RecurrentState<T>, // state of the cell before the first step
+    pub obs: T,                                // f32[T, N, obs_size]
     pub episode_starts: T, // f32[T, N]: 1 where the observation is the first of an episode
     pub actions: T,        // f32[T, N, A]: actions as sampled from the policy
     pub logprobs: T,       // f32[T, N]: log probabilities of the actions
@@ -249,8 +264,8 @@ fn env_step(
     let EnvState { handle, obs, episode_start, lstm_state, obs_stats, reward_stats, key } =
         env_state;
     let (key, action_key) = key.split();
-    let lstm_state = agent.lstm_step(obs, episode_start, lstm_state);
-    let (policy, value) = (agent.policy(lstm_state.1), agent.value(lstm_state.1));
+    let (lstm_state, h) = agent.lstm_step(obs, episode_start, lstm_state);
+    let (policy, value) = (agent.policy(h), agent.value(h));
     let action = policy.sample(action_key);
     let logprob = policy.log_prob(action);
     let (handle, step) = envs.step(handle, bounds.clip(action));
@@ -261,7 +276,7 @@ fn env_step(
     if args.bootstrap_truncated {
         let final_obs = envs.final_obs_of(&step).to(DType::F32);
         let final_obs = NORMALIZE_OBS.apply(final_obs, &obs_stats);
-        // The final observation continues from the episode's LSTM state.
+        // The final observation continues from the episode's state of the cell.
         let value = |obs| agent.value(agent.lstm_step(obs, zeros_like(done), lstm_state).1);
         reward = bootstrap_truncated(reward, step.truncated_only(), final_obs, args.gamma, value);
     }
@@ -335,8 +350,8 @@ pub fn compute_gae(
 /// Training samples made from a rollout: T steps of n environments.
 #[derive(Debug, Clone, Copy, Tree)]
 pub struct Samples<T> {
-    pub initial_lstm_state: LstmState<T>, // LSTM state before the first step, `f32[n, 128]` each
-    pub obs: T,                           // f32[T, n, obs_size]
+    pub initial_lstm_state: RecurrentState<T>, // state of the cell before the first step
+    pub obs: T,                                // f32[T, n, obs_size]
     pub episode_starts: T, // f32[T, n]: 1 where the observation is the first of an episode
     pub actions: T,        // f32[T, n, A]
     pub logprobs: T,       // f32[T, n]: log probabilities under the policy that acted
@@ -571,7 +586,7 @@ fn train(args: &Args) -> Result<Summary> {
 }
 
 /// Returns the policy of a saved model: the mean within the bounds of the actions, the mean, the
-/// standard deviations, and the next state of the LSTM, `f32[2, B, 128]`: c, then h.
+/// standard deviations, and the next state of the cell, of an LSTM `f32[2, B, 128]`: c, then h.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
     let init = |key| init_model(key, obs_size, bounds.size(), args);
@@ -580,10 +595,11 @@ fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let act = move |(agent, obs_stats): &Parameters<Tensor>, obs: Tensor, state: Tensor| {
         let obs = NORMALIZE_OBS.apply(obs.to(DType::F32), obs_stats);
         let episode_start = zeros([obs.dim(0)], DType::F32);
-        let lstm_state = (state.index_axis(0, 0), state.index_axis(0, 1));
-        let (c, h) = agent.lstm_step(obs, episode_start, lstm_state);
+        let lstm_state = RecurrentState::unstack(state);
+        let (lstm_state, h) = agent.lstm_step(obs, episode_start, lstm_state);
         PolicyResults::from_normal(agent.policy(h), Some(bounds.clone()))
-            .with("next_state", stack(&[c, h], 0))
+            .with("next_state", lstm_state.stack())
     };
-    Ok(Policy::recurrent(pool, [2, LSTM_SIZE], (agent, obs_stats), act))
+    let state = [args.rnn.num_states(), LSTM_SIZE];
+    Ok(Policy::recurrent(pool, state, (agent, obs_stats), act))
 }

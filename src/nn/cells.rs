@@ -31,7 +31,7 @@ pub trait RNNCellBase {
 
 /// Returns zeros with the last axis of `input_shape` replaced by `size`.
 #[track_caller]
-fn zeros_like_input(input_shape: &[usize], size: usize, dtype: DType) -> Tensor {
+pub(super) fn zeros_like_input(input_shape: &[usize], size: usize, dtype: DType) -> Tensor {
     let batch = &input_shape[..input_shape.len().saturating_sub(1)];
     ops::zeros([batch, &[size]].concat(), dtype)
 }

@@ -7,7 +7,8 @@ use crate::spaces::ObsKind;
 use crate::trace::numpy;
 use crate::trace::ops::{self, ConvOptions, Padding};
 use crate::trace::testing::{Fixture, interpret, numbers, wave};
-use crate::trace::{DType, Shape, Tensor};
+use crate::trace::transpose::grad;
+use crate::trace::{DType, Literal, Shape, Tensor};
 use crate::tree;
 
 fn fixture() -> Fixture {
@@ -173,4 +174,94 @@ fn misuse_ends_the_trace_at_the_callers_line() {
         dense.apply(ops::ones([5, 4], DType::F32))
     });
     assert!(error.contains("Dense::apply: "), "{error}");
+}
+
+/// The last state and the outputs of a cell over `[T, 2, 3]`, by `unroll` and step by step, and the
+/// gradients of a sum of the outputs by the parameters, the inputs and the state.
+fn unrolled(kind: RnnKind, steps: usize, starts: Option<&[bool]>) -> [Vec<f64>; 2] {
+    let starts = || starts.map(|starts| ops::constant(starts).reshape([steps, 2]));
+    type Parts = (RecurrentCell<Tensor>, Tensor, RecurrentState<Tensor>);
+    let parallel = |(cell, x, state): Parts| cell.unroll(cell.project(x), starts(), state);
+    let one_by_one = |(cell, x, mut state): Parts| {
+        let mut outputs = Vec::new();
+        for t in 0..steps as isize {
+            if let Some(starts) = starts() {
+                state = reset_carry(starts.index_axis(0, t), state);
+            }
+            let (next, output) = cell.advance(cell.project(x.index_axis(0, t)), state);
+            state = next;
+            outputs.push(output);
+        }
+        ops::stack(&outputs, 0)
+    };
+    let evaluate = |f: &dyn Fn(Parts) -> Tensor| {
+        let evaluated = interpret((), |()| {
+            let cell = RecurrentCell::init(kind, Key::constant(1), 3, 4);
+            let mut at = 0.0;
+            let state = tree::map(cell.start(2), |h: Tensor| {
+                at += 1.0;
+                wave(h.shape(), at)
+            });
+            let weights = wave([steps, 2, 4], 0.5);
+            let loss = |parts: Parts| (f(parts) * weights).sum(..);
+            let parts = (cell, wave([steps, 2, 3], 0.1), state);
+            (f(parts.clone()), grad(loss)(parts))
+        });
+        let leaves: Vec<Literal> = tree::leaves(&evaluated.unwrap());
+        leaves.iter().flat_map(Literal::to_f64_vec).collect::<Vec<f64>>()
+    };
+    [evaluate(&parallel), evaluate(&one_by_one)]
+}
+
+#[test]
+fn unrolled_cells_are_their_steps_with_their_gradients() {
+    for kind in [RnnKind::Lstm, RnnKind::Gru, RnnKind::MinGru, RnnKind::Lru] {
+        for steps in [1, 2, 7, 8] {
+            // Episodes start at the first step, within, and at the last step.
+            let starts: Vec<bool> = (0..2 * steps).map(|i| i % 5 == 0 || i == 7).collect();
+            for starts in [None, Some(&starts[..])] {
+                let [parallel, one_by_one] = unrolled(kind, steps, starts);
+                assert_eq!(parallel.len(), one_by_one.len());
+                for (a, b) in parallel.iter().zip(&one_by_one) {
+                    let close = (a - b).abs() <= 2e-5 * b.abs().max(1.0);
+                    assert!(close, "{kind} over {steps} steps, {starts:?}: {a}, {b}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_eigenvalues_of_an_lru_are_in_their_ring() {
+    let options = LruOptions { r_min: 0.4, r_max: 0.9, max_phase: 0.5 };
+    let lru = interpret((), |()| Lru::init_with(Key::constant(2), 3, 200, 5, options)).unwrap();
+    let [nu, theta, gamma] = [&lru.nu_log, &lru.theta_log, &lru.gamma_log].map(|x| x.to_f64_vec());
+    for ((nu, theta), gamma) in nu.into_iter().zip(theta).zip(gamma) {
+        let radius = (-nu.exp()).exp();
+        assert!((0.4..0.9).contains(&radius), "{radius}");
+        assert!((0.0..0.5).contains(&theta.exp()), "{theta}");
+        assert!((gamma.exp() - (1.0 - radius * radius).sqrt()).abs() < 1e-5, "{gamma}");
+    }
+    assert_eq!(lru.c.ty().to_string(), "f32[400,5]");
+}
+
+#[test]
+fn cells_over_sequences_run_the_new_cells() {
+    let (outputs, same) = interpret((), |()| {
+        let [a, b] = Key::constant(0).split_n();
+        let (gru, lru) = (MinGru::init(a, 3, 4), Lru::init(b, 3, 4));
+        let x = wave([2, 5, 3], 0.3);
+        let inputs = x.swapaxes(0, 1);
+        let parallel = [
+            gru.scan(gru.project(inputs), None, gru.start(2)).1,
+            lru.scan(lru.project(inputs), None, lru.start(2)).1,
+        ];
+        let looped = [RNN::new(gru).apply(x, None, None).1, RNN::new(lru).apply(x, None, None).1];
+        (looped, parallel.map(|y| y.swapaxes(0, 1)))
+    })
+    .unwrap();
+    for (a, b) in outputs.iter().zip(&same) {
+        let far = a.to_f64_vec().into_iter().zip(b.to_f64_vec()).any(|(a, b)| (a - b).abs() > 1e-5);
+        assert!(!far, "{a:?} {b:?}");
+    }
 }

@@ -9,7 +9,7 @@ use podracer::algos::{
     ppo_continuous_action_lstm as ppo_lstm, rpo_continuous_action as rpo,
     sac_continuous_action as sac, simba_sac, td3_continuous_action as td3,
 };
-use podracer::nn::{Activation, Dense, LstmCell, Mlp};
+use podracer::nn::{Activation, Dense, LstmCell, Mlp, RecurrentCell, RecurrentState};
 use podracer::optim::RmsProp;
 use podracer::rl::Algorithm;
 use podracer::rl::buffers::replay::{Transition, concatenate_steps};
@@ -208,11 +208,11 @@ fn the_loss_of_ppo_with_an_lstm_is_that_of_the_formulas() {
     };
     let agent = ppo_lstm::Agent {
         trunk: dense([OBS, HIDDEN], 1.0),
-        lstm: LstmCell {
+        lstm: RecurrentCell::Lstm(LstmCell {
             w_i: wave([HIDDEN, 4 * UNITS], 3.0),
             w_h: wave([UNITS, 4 * UNITS], 3.5),
             b: wave([4 * UNITS], 4.0),
-        },
+        }),
         actor: dense([UNITS, ACT], 1.7),
         log_std: wave([ACT], 0.3),
         critic: dense([UNITS, 1], 2.3),
@@ -220,7 +220,7 @@ fn the_loss_of_ppo_with_an_lstm_is_that_of_the_formulas() {
     let dones = [0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0];
     let episode_starts = [1.0f32, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0];
     let rollout = ppo_lstm::Rollout {
-        initial_lstm_state: (wave([2, UNITS], 2.0), wave([2, UNITS], 2.5)),
+        initial_lstm_state: RecurrentState::Two((wave([2, UNITS], 2.0), wave([2, UNITS], 2.5))),
         obs: wave([4, 2, OBS], 0.8),
         episode_starts: Array::new([4, 2], &episode_starts).unwrap(),
         actions: wave([4, 2, ACT], 0.9),

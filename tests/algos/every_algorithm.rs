@@ -457,6 +457,22 @@ fn the_table_has_every_algorithm() {
     assert_eq!(cases, known);
 }
 
+/// The cells of `--rnn` that are not the default.
+#[test]
+fn every_recurrent_cell_is_reproduced() {
+    let cells = [
+        ("ppo_anakin_gru", ["--rnn=lstm", "--rnn=mingru", "--rnn=lru"]),
+        ("ppo_atari_lstm", ["--rnn=gru", "--rnn=mingru", "--rnn=lru"]),
+        ("ppo_continuous_action_lstm", ["--rnn=gru", "--rnn=mingru", "--rnn=lru"]),
+    ];
+    for (name, cells) in cells {
+        let &(_, train, timesteps, flags) = CASES.iter().find(|case| case.0 == name).unwrap();
+        for cell in cells {
+            is_reproduced(&(name, train, timesteps, [flags, &[cell]].concat().leak()));
+        }
+    }
+}
+
 #[test]
 fn every_algorithm_is_reproduced_1() {
     check(0);

@@ -37,6 +37,7 @@ mod pqn_atari_envpool_lstm;
 mod qdagger_dqn_atari;
 mod qrdqn;
 mod rainbow_atari;
+mod recurrent_cells;
 mod replay;
 mod resume;
 mod resume_ppo;

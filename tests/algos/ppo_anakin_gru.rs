@@ -5,7 +5,7 @@ use std::path::Path;
 use podracer::algos::ppo_anakin_gru::{
     Agent, Args, FlatTrainState, Metrics, Samples, TracedArgs, gradient_step,
 };
-use podracer::nn::GruCell;
+use podracer::nn::{GruCell, RecurrentCell, RecurrentState};
 use podracer::optim::Adam;
 use podracer::rl::{Algorithm, checkpoint};
 use podracer::trace::jacobian::ravel;
@@ -35,18 +35,18 @@ fn two_updates_equal_jax() {
     let case = Case::of("ppo_anakin_gru");
     let agent = Agent {
         embedding: case.dense("embedding_w", "embedding_b"),
-        gru: GruCell {
+        gru: RecurrentCell::Gru(GruCell {
             w_i: case.f32("w_i"),
             w_h: case.f32("w_h"),
             b: case.f32("gru_b"),
             b_n: case.f32("b_n"),
-        },
+        }),
         actor: [case.dense("actor0_w", "actor0_b"), case.dense("actor1_w", "actor1_b")],
         critic: [case.dense("critic0_w", "critic0_b"), case.dense("critic1_w", "critic1_b")],
         log_std: None,
     };
     let batch = Samples {
-        initial_hidden: case.f32("hidden"),
+        initial_hidden: RecurrentState::One(case.f32("hidden")),
         obs: case.f32("obs"),
         episode_starts: case.f32("starts"),
         actions: case.i32("actions"),
@@ -64,8 +64,9 @@ fn two_updates_equal_jax() {
         for step in 0..5 {
             let [obs, start] =
                 [batch.obs, batch.episode_starts].map(|x: Tensor| x.index_axis(0, step));
-            hidden = agent.gru_step(obs, start, hidden);
-            rows.push(hidden);
+            let (next, output) = agent.gru_step(obs, start, hidden);
+            hidden = next;
+            rows.push(output);
         }
         let (params, unravel) = ravel(&agent);
         let opt_state = Adam::default().init(&params);
@@ -84,10 +85,11 @@ fn two_updates_equal_jax() {
     case.close("second_value_loss", &metrics.value_loss);
     case.close("second_policy_loss", &metrics.policy_loss);
     case.close("second_entropy", &metrics.entropy);
-    case.close("updated_w_i", &updated.gru.w_i);
-    case.close("updated_w_h", &updated.gru.w_h);
-    case.close("updated_gru_b", &updated.gru.b);
-    case.close("updated_b_n", &updated.gru.b_n);
+    let RecurrentCell::Gru(gru) = &updated.gru else { panic!("another cell") };
+    case.close("updated_w_i", &gru.w_i);
+    case.close("updated_w_h", &gru.w_h);
+    case.close("updated_gru_b", &gru.b);
+    case.close("updated_b_n", &gru.b_n);
     case.close("updated_embedding_w", &updated.embedding.w);
     case.close("updated_actor0_w", &updated.actor[0].w);
     case.close("updated_actor1_b", updated.actor[1].b.as_ref().unwrap());

@@ -167,7 +167,10 @@ fn policies_of_vectors_agree_with_jax_and_onnx_runtime() {
     policies.add(&format!("ppo_continuous_action {few}"), "action, mean, std");
     policies.add(&format!("rpo_continuous_action {few}"), "action, mean, std");
     let lstm = format!("ppo_continuous_action_lstm --env-id PendulumPositions-v0 {SMALL}");
-    policies.add(&format!("{lstm} --num-minibatches 2"), "action, mean, std, next_state");
+    for rnn in ["lstm", "gru", "mingru", "lru"] {
+        let flags = format!("{lstm} --num-minibatches 2 --rnn {rnn}");
+        policies.add(&flags, "action, mean, std, next_state");
+    }
     policies.agree();
 }
 

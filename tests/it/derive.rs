@@ -137,6 +137,32 @@ fn nested_trees_nest() {
     assert_eq!(tree::count::<usize, _>(&state), 6);
 }
 
+#[derive(Tree, Clone, Debug, PartialEq)]
+#[tree(transparent)]
+enum Either<T> {
+    One(T),
+    Layer { dense: Dense<T> },
+}
+
+#[test]
+fn transparent_types_are_left_out_of_paths() {
+    let one = Either::One(1usize);
+    let layer = Either::Layer { dense: Dense { w: 1usize, b: Some(2) } };
+    assert_eq!(paths::<usize, _>(&(one.clone(), layer.clone())), ["$[0]", "$[1].w", "$[1].b"]);
+    assert_ne!(structure::<usize, _>(&one), structure::<usize, _>(&layer));
+    assert_eq!(map(one, |leaf: usize| leaf + 1), Either::One(2));
+    assert_eq!(map(layer, |leaf: usize| leaf + 1).into_dense().b, Some(3));
+}
+
+impl<T> Either<T> {
+    fn into_dense(self) -> Dense<T> {
+        match self {
+            Either::One(_) => panic!("no layer"),
+            Either::Layer { dense } => dense,
+        }
+    }
+}
+
 #[test]
 fn variants_and_static_fields_are_structure() {
     let dense = |w| Dense { w, b: None };

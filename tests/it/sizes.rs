@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use podracer::jit::run_program;
-use podracer::nn::{Dense, GruCell, LstmCell};
+use podracer::nn::{Dense, GruCell, Lru, LstmCell, MinGru};
 use podracer::random::{self, Key};
 use podracer::trace::control::{ScanOptions, fori_loop, scan_with};
 use podracer::trace::numpy::{WindowOptions, einsum, tensordot};
@@ -148,6 +148,8 @@ const FUNCTIONS: &[(&str, Function)] = &[
     }),
     ("lstm", |_, m, n| vec![LstmCell::init(Key::constant(0), m, n).w_i]),
     ("gru", |_, m, n| vec![GruCell::init(Key::constant(0), m, n).w_i]),
+    ("min_gru", |_, m, n| vec![MinGru::init(Key::constant(0), m, n).w]),
+    ("lru", |_, m, n| vec![Lru::init(Key::constant(0), m, n).b]),
 ];
 
 fn with_layouts(padding: Padding) -> ConvGeneralDilated {

@@ -9,6 +9,7 @@ use podracer::algos::{
     pqn_atari_envpool, pqn_atari_envpool_lstm, qdagger_dqn_atari, rainbow_atari, sac_atari,
 };
 use podracer::envs::ObsKind;
+use podracer::nn::RecurrentState;
 use podracer::rl::buffers::frames::SampledBatch;
 use podracer::rl::buffers::prioritized::PrioritizedBatch;
 use podracer::rl::environments::spaces::Sizes;
@@ -288,8 +289,9 @@ fn ppo_atari_lstm_follows_cleanrl() {
         make_samples(&agent, Rollout { episode_starts, actions, ..rollout }, &args).0
     });
     let sizes = Sizes { obs_kind: ObsKind::Frames, shape: [1, 84, 84].into(), nvec: vec![ACTIONS] };
-    let agent = start("", |key| Agent::init(key, &sizes));
-    let lstm_state = |c: &str, h: &str| (floats(c, [ENVS, 128]), floats(h, [ENVS, 128]));
+    let agent = start("", |key| Agent::init(key, args.rnn, &sizes));
+    let lstm_state =
+        |c: &str, h: &str| RecurrentState::Two((floats(c, [ENVS, 128]), floats(h, [ENVS, 128])));
     let rollout = rollout!(
         1,
         initial_lstm_state: lstm_state("c", "h"),

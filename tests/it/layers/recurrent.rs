@@ -2,8 +2,8 @@
 
 use podracer::Tensor;
 use podracer::nn::{
-    Activation, Bidirectional, Conv, ConvLSTMCell, ConvPadding, Dense, GRUCell, LSTMCell, MGUCell,
-    OptimizedLSTMCell, RNN, RNNCellBase, Sequential, SimpleCell,
+    Activation, Bidirectional, Conv, ConvLSTMCell, ConvPadding, Dense, GRUCell, LSTMCell, Lru,
+    MGUCell, MinGru, OptimizedLSTMCell, RNN, RNNCellBase, Sequential, SimpleCell,
 };
 use podracer::trace::ops::{Padding, concatenate};
 
@@ -83,6 +83,17 @@ pub const FUNCTIONS: &[Function] = &[
         let ((..), merged) =
             layer.apply_with(x[0], None, Some(x[1]), |a, b| concatenate(&[a, b], -1));
         vec![c, h, s, (y + merged) / 2.0]
+    }),
+    ("min_gru", |x| {
+        let cell = MinGru { w: x[3], b: x[4] };
+        let (last, states) = cell.scan(cell.project(x[0]), Some(x[1]), x[2]);
+        vec![last, states]
+    }),
+    ("lru", |x| {
+        let cell =
+            Lru { nu_log: x[4], theta_log: x[5], gamma_log: x[6], b: x[7], c: x[8], d: x[9] };
+        let ((re, im), y) = cell.scan(cell.project(x[0]), Some(x[1]), (x[2], x[3]));
+        vec![re, im, y]
     }),
     ("sequential", |x| {
         let dense = |i: usize| Dense { w: x[i], b: Some(x[i + 1]) };

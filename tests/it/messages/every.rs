@@ -509,6 +509,7 @@ const WITHOUT_ERRORS: &[&str] = &[
     "AttentionOptions::causal",
     "AttentionOptions::masked",
     "RNN::new",
+    "RnnKind::num_states",
     "DenseGeneral::with_axis",
     "Dropout::new",
     "Encoder::hidden_units",

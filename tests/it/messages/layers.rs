@@ -8,9 +8,10 @@ use podracer::nn::{
     Activation, AttentionOptions, BatchNorm, BatchRenorm, BatchRenormStats, BatchStats,
     Bidirectional, Conv, Conv2d, ConvLSTMCell, ConvLocal, ConvPadding, ConvTranspose2d, Dense,
     DenseGeneral, Dropout, Einsum, Embed, Encoder, GroupNorm, GruCell, ImageEncoder, ImpalaCnn,
-    InstanceNorm, LayerNorm, LstmCell, MGUCell, Mlp, MultiHeadDotProductAttention, PReLU,
-    PolicyHead, RMSNorm, RNN, SelfAttention, Sequential, SimpleCell, SpectralNorm, SpectralStats,
-    WeightNorm, avg_pool, combine_masks, dot_product_attention, dot_product_attention_blockwise,
+    InstanceNorm, LayerNorm, Lru, LruOptions, LstmCell, MGUCell, MinGru, Mlp,
+    MultiHeadDotProductAttention, PReLU, PolicyHead, RMSNorm, RNN, RecurrentCell, RecurrentState,
+    RnnKind, SelfAttention, Sequential, SimpleCell, SpectralNorm, SpectralStats, WeightNorm,
+    avg_pool, combine_masks, dot_product_attention, dot_product_attention_blockwise,
     dot_product_attention_weights, init, make_attention_mask, make_attention_mask_with,
     make_causal_mask, max_pool, min_pool, normed, reset_carry,
 };
@@ -131,6 +132,26 @@ pub(super) const LAYERS: &[Function] = calls! {
     "LstmCell::init" => |x| LstmCell::init(key(x), 2, 2),
     "LstmCell::project" => |x| LstmCell { w_i: x, w_h: x, b: x }.project(x),
     "LstmCell::start" => |x| LstmCell { w_i: x, w_h: x, b: x }.start(2),
+    "Lru::advance" => |x| lru(x).advance(x, (x, x)),
+    "Lru::apply" => |x| lru(x).apply(x, (x, x)),
+    "Lru::init" => |x| Lru::init(key(x), 2, 2),
+    "Lru::init_with" => |x| Lru::init_with(key(x), 2, 2, 2, LruOptions::default()),
+    "Lru::project" => |x| lru(x).project(x),
+    "Lru::scan" => |x| lru(x).scan(x, None, (x, x)),
+    "Lru::start" => |x| lru(x).start(2),
+    "MinGru::advance" => |x| MinGru { w: x, b: x }.advance(x, x),
+    "MinGru::apply" => |x| MinGru { w: x, b: x }.apply(x, x),
+    "MinGru::init" => |x| MinGru::init(key(x), 2, 2),
+    "MinGru::project" => |x| MinGru { w: x, b: x }.project(x),
+    "MinGru::scan" => |x| MinGru { w: x, b: x }.scan(x, None, x),
+    "MinGru::start" => |x| MinGru { w: x, b: x }.start(2),
+    "RecurrentCell::advance" => |x| min_gru(x).advance(x, RecurrentState::One(x)),
+    "RecurrentCell::init" => |x| RecurrentCell::init(RnnKind::MinGru, key(x), 2, 2),
+    "RecurrentCell::project" => |x| min_gru(x).project(x),
+    "RecurrentCell::start" => |x| min_gru(x).start(2),
+    "RecurrentCell::unroll" => |x| min_gru(x).unroll(x, None, RecurrentState::One(x)),
+    "RecurrentState::stack" => |x| RecurrentState::Two((x, x)).stack(),
+    "RecurrentState::unstack" => |x| RecurrentState::unstack(x),
     "Mlp::apply" => |x| Mlp { layers: vec![dense(x)], activation: Activation::Relu }.apply(x),
     "Mlp::init" => |x| Mlp::init(key(x), &[2, 2], Activation::Relu),
     "Mlp::init_with" => |x| {
@@ -278,4 +299,12 @@ fn statistics(x: Tensor) -> RunningMeanStd<Tensor> {
 
 fn key(words: Tensor) -> Key<Tensor> {
     Key::from_data(words)
+}
+
+fn lru(x: Tensor) -> Lru<Tensor> {
+    Lru { nu_log: x, theta_log: x, gamma_log: x, b: x, c: x, d: x }
+}
+
+fn min_gru(x: Tensor) -> RecurrentCell<Tensor> {
+    RecurrentCell::MinGru(MinGru { w: x, b: x })
 }
