@@ -18,6 +18,7 @@ use crate::rl::sebulba::{
     indivisible, keys_of,
 };
 use crate::trace::ops::{all_gather_tiled, arange, axis_index, concatenate};
+use crate::trace::tensor::fail_op;
 use crate::trace::{Axis, TensorType};
 
 // ------------------------------------------------------------------------------------- settings
@@ -401,6 +402,10 @@ pub struct Samples<T> {
 /// Returns this device's share of `x: [batch_size, ..]`.
 fn share_of(x: Tensor, reduce: &Reduce) -> Tensor {
     let (shape, learners) = (x.shape(), reduce.learners);
+    if !shape[0].is_multiple_of(learners) {
+        let message = indivisible("batch-size", shape[0], learners, "learners of all processes");
+        fail_op("sebulba_sac", message.to_string());
+    }
     let each = [&[learners, shape[0] / learners], &shape[1..]].concat();
     x.reshape(each).dynamic_index(0, axis_index(reduce.axis))
 }

@@ -41,13 +41,17 @@ pub struct MinGru<T> {
 }
 
 impl MinGru<Tensor> {
-    /// Initializes a cell in f32: LeCun normal kernels, zero biases.
+    /// Initializes a cell in f32: LeCun normal kernels, biases of the candidate 0, and biases of the gate
+    /// uniform in -4 to 4, so that units forget at different rates, after 1 to 55 steps (as in chrono
+    /// initialization, Tallec & Ollivier 2018).
     #[op("MinGru::init")]
     pub fn init(key: Key<Tensor>, inputs: usize, size: usize) -> MinGru<Tensor> {
         let outputs = size.saturating_mul(2);
+        let (key, gate_key) = key.split();
+        let gates = random::uniform(gate_key, [size], DType::F32, -4.0, 4.0);
         MinGru {
             w: init::lecun_normal().draw(key, [inputs, outputs], DType::F32),
-            b: zeros([outputs], DType::F32),
+            b: concatenate(&[gates, zeros([size], DType::F32)], 0),
         }
     }
 

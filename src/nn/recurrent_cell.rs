@@ -104,7 +104,7 @@ pub enum RecurrentCell<T> {
     Lstm(LstmCell<T>),
     /// Gated recurrent unit; the output is h.
     Gru(GruCell<T>),
-    /// Minimal GRU; the output is h.
+    /// Minimal GRU, with GELU on its outputs.
     MinGru(MinGru<T>),
     /// Linear recurrent unit, with GELU on its outputs, as the paper's blocks have it.
     Lru(Lru<T>),
@@ -154,7 +154,10 @@ impl RecurrentCell<Tensor> {
                 (RecurrentState::Two((c, h)), h)
             }
             RecurrentCell::Gru(cell) => with_output(cell.advance(projected, state.one())),
-            RecurrentCell::MinGru(cell) => with_output(cell.advance(projected, state.one())),
+            RecurrentCell::MinGru(cell) => {
+                let h = cell.advance(projected, state.one());
+                (RecurrentState::One(h), h.gelu())
+            }
             RecurrentCell::Lru(cell) => {
                 let (state, y) = cell.advance(projected, state.two());
                 (RecurrentState::Two(state), y.gelu())
@@ -174,7 +177,9 @@ impl RecurrentCell<Tensor> {
         state: RecurrentState<Tensor>,
     ) -> Tensor {
         match self {
-            RecurrentCell::MinGru(cell) => cell.scan(projected, episode_starts, state.one()).1,
+            RecurrentCell::MinGru(cell) => {
+                cell.scan(projected, episode_starts, state.one()).1.gelu()
+            }
             RecurrentCell::Lru(cell) => cell.scan(projected, episode_starts, state.two()).1.gelu(),
             RecurrentCell::Lstm(_) | RecurrentCell::Gru(_) => {
                 let step = |state, (x, start): (Tensor, Option<Tensor>)| match start {

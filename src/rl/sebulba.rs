@@ -34,7 +34,6 @@ mod view;
 pub use actor_learner::{
     ActorRollout, LAG, Learner, LearnerBatch, Schedule, run_actor_learner, version_of,
 };
-pub use actors::RolloutResults;
 pub use agent::{Agent, Sizes};
 pub use checkpoint::{ActorSnapshot, ActorState};
 pub use config::UpdateConfig;
@@ -45,7 +44,7 @@ pub use options::{Protocol, SebulbaOptions};
 pub use queues::{ActorLearnerQueues, Waiting};
 pub use reduce::Reduce;
 pub(crate) use rollout::keys_of;
-pub use rollout::{EnvState, Rollout, collect_rollout};
+pub use rollout::{EnvState, Rollout, RolloutResults, collect_rollout};
 pub use stats::{RolloutTimes, Stats, Window};
 pub use status::{Activity, RunStatus, Snapshot, ThreadSnapshot, ThreadStatus};
 pub use threads::run;

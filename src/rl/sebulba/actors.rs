@@ -5,14 +5,13 @@ use std::time::Instant;
 
 use super::actor_learner::ActorRollout;
 use super::checkpoint::ActorSnapshot;
-use super::rollout::{EnvState, reset_envs};
+use super::rollout::{EnvState, RolloutResults, reset_envs};
 use super::setup::Setup;
 use super::stats::processor_time;
 use super::status::{Activity, RunStatus};
 use crate::envs::{Handle, XlaPool};
 use crate::error::{Error, Result};
 use crate::jit::{Jit, jit};
-use crate::rl::run::episodes::EpisodeStats;
 use crate::timeline;
 use crate::tree::{self, Tree};
 use crate::{Array, Key, Tensor};
@@ -20,8 +19,6 @@ use crate::{Array, Key, Tensor};
 /// Arguments of a rollout: the parameters, the state of the environments, and the number of the
 /// first environment, `i32[]`.
 type RolloutArgs<P> = (P, EnvState<Tensor>, Tensor);
-/// Results of a rollout: the next state, a part for each learner device, and the episodes.
-pub type RolloutResults<R> = (EnvState<Tensor>, Vec<R>, EpisodeStats<Tensor>);
 
 /// Actors of this process.
 pub(super) struct Actors<'r, P, R, F> {

@@ -57,7 +57,7 @@ pub(super) struct LearnerLoop<'r, 'a, A, S, P, R, D, M> {
     pub writes_checkpoints: bool,
 }
 
-/// Result of the gradient steps of an update: the next state, and what they returned.
+/// Outcome of the gradient steps of an update.
 enum Updated<M> {
     /// Metrics of the last gradient step.
     Learned(M),

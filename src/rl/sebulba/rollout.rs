@@ -8,7 +8,6 @@ use crate::trace::ops::{arange, concatenate, zeros};
 use crate::tree::{self, Tree};
 use crate::{DType, Key, Tensor, vmap};
 
-use super::actors::RolloutResults;
 use super::agent::Agent;
 use super::config::UpdateConfig;
 use super::options::SebulbaOptions;
@@ -28,6 +27,9 @@ pub struct EnvState<T> {
     /// PRNG key; it is the same in every actor.
     pub key: Key<T>,
 }
+
+/// Results of a rollout of an actor: the next state, a part for each learner device, and the episodes.
+pub type RolloutResults<R> = (EnvState<Tensor>, Vec<R>, EpisodeStats<Tensor>);
 
 /// Rollout of N environments over T steps.
 #[derive(Debug, Clone, Copy, Tree)]

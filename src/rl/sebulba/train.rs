@@ -2,7 +2,7 @@
 //! preparation of a rollout and its gradient step.
 
 use super::actor_learner::{Learner, Schedule, run_actor_learner};
-use super::actors::{Actors, RolloutResults, reset_actors};
+use super::actors::{Actors, reset_actors};
 use super::agent::{Agent, Sizes};
 use super::checkpoint::{ActorEnvs, ActorState, Boundary, on_host};
 use super::config::UpdateConfig;
@@ -11,7 +11,7 @@ use super::layout::World;
 use super::learner::{BoundaryOf, LearnerLoop, LearnerPrograms};
 use super::options::SebulbaOptions;
 use super::reduce::Reduce;
-use super::rollout::EnvState;
+use super::rollout::{EnvState, RolloutResults};
 use super::setup::{Setup, connect, sizes_of, start_runtime};
 use super::status::RunStatus;
 use super::view::{LiveView, watch};
