@@ -64,7 +64,7 @@ pub struct Args {
     /// The learning rate of the optimizers of the critics and of the temperature
     #[arg(long, default_value = "1e-3")]
     pub q_lr: f64,
-    /// The actor is updated once per this many critic updates, by as many gradient steps
+    /// The number of critic updates between updates of the actor, which takes as many
     #[arg(long, default_value = "2")]
     pub policy_frequency: usize,
     /// The entropy temperature alpha, used if --autotune is false
