@@ -4,7 +4,7 @@
 //! `cargo bench --bench off_policy` measures us alone. With `PODRACER_PEER_PYTHON=.../bin/python`,
 //! a Python with gymnasium, mujoco and numpy, each row is measured alternately with
 //! `benches/peers/off_policy.py`: `sac` needs torch there, the others jax. Rows can be chosen: `cargo
-//! bench --bench off_policy -- td3 sac`. The row `sbx_sac`, beside SBX (`benches/peers/sbx.py`, the package
+//! bench --bench off_policy -- td3 sac`. The row `sbx_sac`, beside SBX (`benches/peers/sbx_sac.py`, the package
 //! sbx-rl), is measured if it is named.
 //!
 //! Ours is the difference of a run that learns for some thousand steps and one that only fills the
@@ -71,7 +71,7 @@ fn main() -> Result<()> {
     }
     // Only if it is named: the other rows need no SBX.
     if asked.iter().any(|row| row == "sbx_sac") {
-        let mut peer = Peer::start("sbx.py");
+        let mut peer = Peer::start("sbx_sac.py");
         measure::<sac_continuous_action::Args>("sbx_sac", robot, 1000, &mut peer)?;
     }
     Ok(())
