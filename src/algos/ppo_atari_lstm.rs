@@ -161,11 +161,8 @@ fn init_cell(
     if rnn != RnnKind::Lstm {
         return (RecurrentCell::init(rnn, input, features, LSTM_SIZE), None);
     }
-    let kernel = |key, rows| orthogonal(1.0).draw(key, [rows, 4 * LSTM_SIZE], DType::F32);
-    let bias = || zeros([4 * LSTM_SIZE], DType::F32);
-    let lstm =
-        LstmCell { w_i: kernel(input, features), w_h: kernel(recurrent, LSTM_SIZE), b: bias() };
-    (RecurrentCell::Lstm(lstm), Some(bias()))
+    let lstm = LstmCell::init_orthogonal([input, recurrent], features, LSTM_SIZE);
+    (RecurrentCell::Lstm(lstm), Some(zeros([4 * LSTM_SIZE], DType::F32)))
 }
 
 impl Agent<Tensor> {

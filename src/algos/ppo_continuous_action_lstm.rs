@@ -126,12 +126,8 @@ fn init_cell(rnn: RnnKind, [input, recurrent]: [Key<Tensor>; 2]) -> RecurrentCel
     if rnn != RnnKind::Lstm {
         return RecurrentCell::init(rnn, input, HIDDEN_SIZE, LSTM_SIZE);
     }
-    let kernel = |key, rows| orthogonal(1.0).draw(key, [rows, 4 * LSTM_SIZE], DType::F32);
-    RecurrentCell::Lstm(LstmCell {
-        w_i: kernel(input, HIDDEN_SIZE),
-        w_h: kernel(recurrent, LSTM_SIZE),
-        b: zeros([4 * LSTM_SIZE], DType::F32),
-    })
+    let keys = [input, recurrent];
+    RecurrentCell::Lstm(LstmCell::init_orthogonal(keys, HIDDEN_SIZE, LSTM_SIZE))
 }
 
 impl Agent<Tensor> {

@@ -120,7 +120,6 @@ impl QNetwork<Tensor> {
     pub fn init(key: Key<Tensor>, sizes: &Sizes) -> QNetwork<Tensor> {
         let Sizes { obs_kind, shape, num_actions } = sizes;
         let [convs, hidden, input, recurrent, head] = key.split_n();
-        let gates = |key, rows| orthogonal(1.0).draw(key, [rows, 4 * LSTM_SIZE], DType::F32);
         let kernel = orthogonal(2.0f64.sqrt());
         // PyTorch's eps.
         let norm = |size| LayerNorm { eps: 1e-5, ..LayerNorm::init(size) };
@@ -134,11 +133,7 @@ impl QNetwork<Tensor> {
         QNetwork {
             convs: layers,
             hidden: (Dense::init(hidden, features, width, kernel), norm(width)),
-            lstm: LstmCell {
-                w_i: gates(input, width),
-                w_h: gates(recurrent, LSTM_SIZE),
-                b: zeros([4 * LSTM_SIZE], DType::F32),
-            },
+            lstm: LstmCell::init_orthogonal([input, recurrent], width, LSTM_SIZE),
             recurrent_bias: zeros([4 * LSTM_SIZE], DType::F32),
             head: Dense::init(head, LSTM_SIZE, *num_actions, kernel),
             obs_kind: *obs_kind,

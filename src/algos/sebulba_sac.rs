@@ -187,7 +187,7 @@ impl Actor<Tensor> {
 
     /// Returns the actions `f32[B, A]` of standard normal `noise: f32[B, A]` at `obs: f32[B, obs_size]`,
     /// and their log probabilities `f32[B]`.
-    pub fn act(&self, obs: Tensor, noise: Tensor) -> (Tensor, Tensor) {
+    pub fn get_action(&self, obs: Tensor, noise: Tensor) -> (Tensor, Tensor) {
         let policy = self.policy(obs);
         let x = policy.normal.mean + policy.normal.std * noise;
         let action = x.tanh() * policy.scale + policy.bias;
@@ -278,7 +278,7 @@ fn collect(
             (noise, actor.bounds.sample(random_key, 1).squeeze(0))
         };
         let (noise, random) = vmap(draw)(keys_of(action_key, env_ids));
-        let act = |(obs, noise): (Tensor, Tensor)| actor.act(obs, noise).0;
+        let act = |(obs, noise): (Tensor, Tensor)| actor.get_action(obs, noise).0;
         let action = Reduce::rows(args.sebulba.deterministic, (obs, noise), act);
         let action = where_(*has_learned, action, random);
         let (handle, step) = envs.step(handle, action);
@@ -346,7 +346,7 @@ pub fn td_target(
     noise: Tensor,
     args: &Args,
 ) -> Tensor {
-    let (next_action, next_log_prob) = actor.act(batch.next_obs, noise);
+    let (next_action, next_log_prob) = actor.get_action(batch.next_obs, noise);
     let next_q_value = min_q(target, batch.next_obs, next_action) - alpha * next_log_prob;
     batch.reward + args.gamma * (1.0 - batch.terminated) * next_q_value
 }
@@ -381,7 +381,7 @@ pub fn actor_loss(
     obs: Tensor,
     noise: Tensor,
 ) -> Tensor {
-    let (action, log_prob) = actor.act(obs, noise);
+    let (action, log_prob) = actor.get_action(obs, noise);
     (alpha * log_prob - min_q(qf, obs, action)).mean(..)
 }
 
@@ -474,7 +474,7 @@ pub fn update_alpha(
     }
     let target_entropy = -(agent.actor.bounds.size() as f64);
     let loss = |log_alpha: Tensor, (obs, noise)| {
-        let (_, log_prob) = agent.actor.act(obs, noise);
+        let (_, log_prob) = agent.actor.get_action(obs, noise);
         let loss = alpha_loss(log_alpha, log_prob, target_entropy);
         (loss, loss)
     };

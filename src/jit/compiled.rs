@@ -57,6 +57,9 @@ pub(crate) fn should_copy_kept(
     bytes: impl Fn(usize) -> usize,
 ) -> bool {
     let Some(&first) = kept.first() else { return false };
+    if kept.len() == donated.len() {
+        return false;
+    }
     let (mut own, mut others) = (0, 0);
     let mut rest = kept.iter().peekable();
     for &input in donated.iter().filter(|input| **input as i64 >= first) {

@@ -47,6 +47,22 @@ impl LstmCell<Tensor> {
         }
     }
 
+    /// Initializes a cell in f32 as CleanRL's recurrent scripts do: orthogonal kernels, zero biases.
+    #[op("LstmCell::init_orthogonal")]
+    pub fn init_orthogonal(
+        [input, recurrent]: [Key<Tensor>; 2],
+        inputs: usize,
+        size: usize,
+    ) -> LstmCell<Tensor> {
+        let gates = size.saturating_mul(4);
+        let kernel = |key, rows| init::orthogonal(1.0).draw(key, [rows, gates], DType::F32);
+        LstmCell {
+            w_i: kernel(input, inputs),
+            w_h: kernel(recurrent, size),
+            b: ops::zeros([gates], DType::F32),
+        }
+    }
+
     /// Takes one step: returns the next state for `x: [batch, inputs]` and the state `(c, h)`,
     /// `[batch, size]` each. The `h` of the next state is the output.
     #[op("LstmCell::apply")]

@@ -46,9 +46,11 @@ fn what_does_not_fit_is_refused_with_what_does() {
             [] => "no algorithm here takes it".to_string(),
             fits => format!("what fits it: {}", fits.join(", ")),
         };
+        let mut names = BTreeSet::new();
         macro_rules! look {
             ($($algorithm:ident),*) => {
-                $(if !fits.contains(&stringify!($algorithm)) {
+                $(names.insert(stringify!($algorithm));
+                if !fits.contains(&stringify!($algorithm)) {
                     let message = refused::<$algorithm::Args>(id);
                     assert!(message.contains(id), "{message}");
                     // Those that take a list of their own, and those of players, say so.
@@ -82,7 +84,9 @@ fn what_does_not_fit_is_refused_with_what_does() {
         );
         look!(pqn_atari_envpool_lstm, qdagger_dqn_atari);
         look!(rainbow_atari, rpo_continuous_action, sac_atari, sac_continuous_action);
-        look!(simba_sac, td3_continuous_action);
+        look!(cleanba_impala, cleanba_ppo, ppo_atari_multigpu);
+        look!(sebulba_sac, simba_sac, td3_continuous_action);
+        assert_eq!(names, ALGORITHMS.iter().map(|entry| entry.name).collect());
     };
     // A choice, numbers, masks, two players, numbers as observations.
     for id in ["CartPole-v1", "Pendulum-v1", "Harvest-v0", "ConnectFour-v0", "FrozenLake-v1"] {

@@ -46,9 +46,9 @@ impl Sizes {
         let obs_kind = spaces::obs_kind(A::NAME, spec, &A::ENVS)?;
         let (channels, hiddens) = (channels.to_vec(), hiddens.to_vec());
         let action_kind = spaces::action_kind(A::NAME, spec)?;
-        let bounds = match (action_kind, A::ENVS.actions) {
-            (ActionKind::Discrete { .. }, _) => None,
-            (_, ActionSupport::BoundedContinuous) => Some(spaces::finite_bounds(A::NAME, spec)?),
+        let bounds = match (A::ENVS.actions, action_kind) {
+            (ActionSupport::BoundedContinuous, _) => Some(spaces::finite_bounds(A::NAME, spec)?),
+            (_, ActionKind::Discrete { .. }) => None,
             _ => Some(spaces::bounds(A::NAME, spec)?),
         };
         let shape = spec.observation.shape();

@@ -16,8 +16,8 @@ use crate::tree::{self, Tree};
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = S, nested = P)]
 pub(super) struct Boundary<T, S, P> {
-    /// The learner's train state.
-    pub train: S,
+    /// The learner's train state; `None` if it is copied when a checkpoint is due.
+    pub train: Option<S>,
     /// Parameters with which the next rollout is made, unless it waits for newer ones.
     pub behavior_policy: P,
     /// The actors' states; empty in a run of several processes.

@@ -14,7 +14,6 @@ use super::setup::Setup;
 use super::stats::processor_time;
 use super::status::{Activity, RunStatus};
 use crate::Array;
-use crate::envs::ObsKind;
 use crate::error::{Error, Result};
 use crate::pmap::{Sharded, device_put_sharded, replicate, unreplicate};
 use crate::rl::algorithm::Algorithm;
@@ -96,11 +95,14 @@ where
         loop {
             let stop = self.agree_to_stop()?;
             self.trainer.decide(stop);
-            if !self.is_interruptible() && self.trainer.checkpoint_is_due() {
-                boundary.train = on_host(&unreplicate(&state)?)?;
+            if boundary.train.is_none() && self.trainer.checkpoint_is_due() {
+                boundary.train = Some(on_host(&unreplicate(&state)?)?);
             }
             let envs = ActorEnvs { pools: &self.setup.envs, states: &env_states };
             self.trainer.checkpoint_if_due(&boundary, envs)?;
+            if !self.setup.is_interruptible() {
+                boundary.train = None;
+            }
             if !self.trainer.should_continue() {
                 break;
             }
@@ -130,10 +132,9 @@ where
                 let actors;
                 (actors, env_states) =
                     snapshots.into_iter().map(|snapshot| (snapshot.state, snapshot.envs)).unzip();
-                let train = match self.is_interruptible() {
-                    true => on_host(&unreplicate(&state)?)?,
-                    // Copied when a checkpoint is due.
-                    false => boundary.train,
+                let train = match self.setup.is_interruptible() {
+                    true => Some(on_host(&unreplicate(&state)?)?),
+                    false => None,
                 };
                 boundary = Boundary { train, behavior_policy: policy_before, actors };
             }
@@ -150,17 +151,10 @@ where
             self.trainer.record(&episodes, metrics.as_ref())?;
             self.log(&queues, learning_rate, &lengths)?;
         }
-        match interrupted && self.writes_checkpoints {
-            true => Ok(boundary.train),
-            false => unreplicate(&state),
+        match boundary.train.filter(|_| interrupted && self.writes_checkpoints) {
+            Some(train) => Ok(train),
+            None => unreplicate(&state),
         }
-    }
-
-    /// Returns true if the gradient steps of an update are calls of their own, between which the user
-    /// may stop the run. Small networks take all of them in one call. On a CPU the convolutions of
-    /// large networks run a few percent faster outside a loop.
-    fn is_interruptible(&self) -> bool {
-        self.setup.sizes.obs_kind != ObsKind::Vector
     }
 
     /// Takes the gradient steps of an update.
@@ -185,7 +179,7 @@ where
         self.status.learner.enter(Activity::Learns);
         let learning_rate = replicate(&Array::from(learning_rate as f32), learners)?;
         let count = self.config.gradient_steps;
-        let per_call = if self.is_interruptible() { 1 } else { count };
+        let per_call = if self.setup.is_interruptible() { 1 } else { count };
         let indices: Vec<i32> = (0..count as i32).collect();
         let mut updated = Updated::NotYet;
         for indices in indices.chunks(per_call) {
@@ -193,7 +187,7 @@ where
             let last;
             (state, data, last) =
                 (self.programs.gradient_steps)(state, data, indices, learning_rate.clone())?;
-            if self.is_interruptible() {
+            if self.setup.is_interruptible() {
                 // Wait for each step, so that an interruption takes effect soon.
                 tree::leaves(&last).iter().try_for_each(Sharded::wait)?;
                 if self.setup.layout.world == World::ALONE && queues.stops() {

@@ -268,7 +268,11 @@ fn init_or_resume<A: Algorithm, S: Tree<Sharded>, P: Tree<Sharded>>(
         false => Vec::new(),
     };
     let boundary = Boundary {
-        train: on_host(&unreplicate(&state)?)?,
+        // A resumed run reads the saved one into its structure.
+        train: match trainer.is_resuming() || setup.is_interruptible() {
+            true => Some(on_host(&unreplicate(&state)?)?),
+            false => None,
+        },
         behavior_policy: on_host(&unreplicate(&params(&state))?)?,
         actors,
     };

@@ -130,6 +130,7 @@ pub(super) const LAYERS: &[Function] = calls! {
     "LstmCell::advance" => |x| LstmCell { w_i: x, w_h: x, b: x }.advance(x, (x, x)),
     "LstmCell::apply" => |x| LstmCell { w_i: x, w_h: x, b: x }.apply(x, (x, x)),
     "LstmCell::init" => |x| LstmCell::init(key(x), 2, 2),
+    "LstmCell::init_orthogonal" => |x| LstmCell::init_orthogonal([key(x), key(x)], 2, 2),
     "LstmCell::project" => |x| LstmCell { w_i: x, w_h: x, b: x }.project(x),
     "LstmCell::start" => |x| LstmCell { w_i: x, w_h: x, b: x }.start(2),
     "Lru::advance" => |x| lru(x).advance(x, (x, x)),
