@@ -64,9 +64,11 @@ impl Summary {
         };
         let model = match (&self.model_path, self.eval_episodic_return) {
             (Some(path), Some(mean)) => {
-                let spread = self.eval_spread.map_or(String::new(), |(std, episodes)| {
-                    format!(" +- {} of {episodes} episodes", rounded(std))
-                });
+                let spread = match self.eval_spread {
+                    None => String::new(),
+                    Some((_, 1)) => " of 1 episode".into(),
+                    Some((std, count)) => format!(" +- {} of {count} episodes", rounded(std)),
+                };
                 format!("\nmodel: {path}, mean return {}{spread}", rounded(mean))
             }
             (Some(path), None) => format!("\nmodel: {path}"),

@@ -303,7 +303,8 @@ pub struct NamedBand {
 }
 
 /// Makes the figure of panels by their titles, with labels of the axes. Curves of one name have one
-/// look in all panels; `noun` is what a curve is made of, and `measure` names its line and band.
+/// look in all panels; `noun` is what a curve is made of, and `measure` names the line and band of
+/// curves of several.
 pub fn figure(
     panels: BTreeMap<String, Vec<NamedBand>>,
     labels: (&str, &str),
@@ -321,7 +322,9 @@ pub fn figure(
         .iter()
         .map(|(name, counts)| (Some(style(name)), format!("{name} ({})", counted(counts, noun))))
         .collect();
-    legend.push((None, measure.to_string()));
+    if panels.values().flatten().any(|curve| curve.runs > 1) {
+        legend.push((None, measure.to_string()));
+    }
     let panel = |(title, curves): (&String, &Vec<NamedBand>)| {
         let points = || curves.iter().flat_map(|curve| &curve.band);
         let lowest = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
@@ -432,5 +435,9 @@ mod tests {
         assert_ne!(figure.panels[0].curves[0].style, figure.panels[0].curves[1].style);
         let names: Vec<&str> = figure.legend.iter().map(|(_, name)| name.as_str()).collect();
         assert_eq!(names, ["dqn (1 seed)", "ppo (3 to 5 seeds)", "mean"]);
+        let one = BTreeMap::from([("A".to_string(), vec![curve("dqn", 1)])]);
+        let legend = super::figure(one, ("x", "y"), "mean", "seed", &Look::default()).legend;
+        let names: Vec<&str> = legend.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(names, ["dqn (1 seed)"]);
     }
 }

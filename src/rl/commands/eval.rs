@@ -73,11 +73,11 @@ pub fn report(policy: &str, env_id: &str, evaluation: &Evaluation) -> String {
         return format!("{policy} on {env_id}: no episode\n");
     };
     let returns: Vec<String> = evaluation.returns.iter().map(|x| format!("{x:.1}")).collect();
-    let count = returns.len();
-    format!(
-        "{policy} on {env_id}, {count} episodes: {mean:.2} +- {std:.2}\n{}\n",
-        returns.join(" ")
-    )
+    let result = match returns.len() {
+        1 => format!("1 episode: {mean:.2}"),
+        count => format!("{count} episodes: {mean:.2} +- {std:.2}"),
+    };
+    format!("{policy} on {env_id}, {result}\n{}\n", returns.join(" "))
 }
 
 /// Returns the path of the model in a run's folder, or of the file itself, and its metadata;
