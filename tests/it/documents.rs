@@ -458,3 +458,35 @@ fn the_wheel_depends_on_the_pinned_plugin() {
     let dependencies = format!("\ndependencies = [\"{}=={}\"]\n", part.package, part.version);
     assert!(read("pyproject.toml").contains(&dependencies), "{dependencies}");
 }
+
+/// The repository names no address of its own: `tools/release` writes it where packages have it.
+#[test]
+fn a_release_names_its_address_and_has_no_relative_links() {
+    let folder = tempfile::tempdir().unwrap();
+    let release = |address: &str, name: &str| {
+        let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/release"));
+        command.args(["--no-check", address]).arg(folder.path().join(name)).output().unwrap()
+    };
+    for address in ["", "example.org/podracer", "https://example.org/a b", "https://a.b/|e id|"] {
+        assert_eq!(release(address, "refused").status.code(), Some(2), "{address}");
+    }
+    let address = "https://example.org/some/podracer";
+    let output = release(address, "copy");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(release(address, "copy").status.code(), Some(2), "a folder that is there");
+
+    let copied = |path: &str| fs::read_to_string(folder.path().join("copy").join(path)).unwrap();
+    let readme = copied("README.md");
+    let mut links = 0;
+    for (_, link) in readme.match_indices("](").map(|(at, _)| readme[at..].split_at(2)) {
+        assert!(link.starts_with(address), "{}", link.lines().next().unwrap_or_default());
+        links += 1;
+    }
+    assert!(links > 40, "{links} links");
+    assert!(readme.contains(&format!("]({address}/raw/v0.1.0/docs/figures/halfcheetah.gif)")));
+    for manifest in ["Cargo.toml", "derive/Cargo.toml"] {
+        assert!(copied(manifest).contains("\nrepository.workspace = true\n"), "{manifest}");
+    }
+    assert!(copied("Cargo.toml").contains(&format!("\nrepository = \"{address}\"\n")));
+    assert!(copied("pyproject.toml").contains(&format!("\nRepository = \"{address}\"\n")));
+}
