@@ -133,7 +133,7 @@ impl Agent<Tensor> {
         let (keys, shape) = (vec![a, b, c, hidden], [4, 84, 84].into());
         let gain = orthogonal(2.0f64.sqrt());
         Agent {
-            trunk: Encoder::init_with_keys(keys, ObsKind::Frames, &shape, gain),
+            trunk: Encoder::init_with_keys(keys, ObsKind::Image, &shape, gain),
             actor: Dense::init(actor, 512, num_actions, orthogonal(0.01)),
             critic: Dense::init(critic, 512, 1, orthogonal(1.0)),
         }

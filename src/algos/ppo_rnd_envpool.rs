@@ -102,7 +102,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(Args, "ppo_rnd_envpool", IMAGES, Args::check, train, policy);
+registered_algorithm!(Args, "ppo_rnd_envpool", FOUR_FRAMES_OR_BOARDS, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 
@@ -154,7 +154,7 @@ fn encoder(key: Key<Tensor>, sizes: &Sizes) -> Encoder<Tensor> {
     let (encoder, dense) = key.split();
     let gain = orthogonal(2.0f64.sqrt());
     let mut encoder = Encoder::init(encoder, sizes.obs_kind, &sizes.shape, gain);
-    if sizes.obs_kind == ObsKind::Frames {
+    if sizes.obs_kind == ObsKind::Image {
         let (first, second) = dense.split();
         encoder.dense =
             vec![Dense::init(first, 3136, 256, gain), Dense::init(second, 256, 448, gain)];
@@ -166,7 +166,7 @@ fn encoder(key: Key<Tensor>, sizes: &Sizes) -> Encoder<Tensor> {
 /// stacked frames, or the whole observation.
 pub fn rnd_input(obs: Tensor, obs_kind: ObsKind) -> Tensor {
     let obs = match obs_kind {
-        ObsKind::Frames => obs.slice_axis(1, obs.dim(1) - 1, obs.dim(1)),
+        ObsKind::Image => obs.slice_axis(1, obs.dim(1) - 1, obs.dim(1)),
         ObsKind::Board | ObsKind::Vector => obs,
     };
     obs.to(DType::F32)
@@ -175,7 +175,7 @@ pub fn rnd_input(obs: Tensor, obs_kind: ObsKind) -> Tensor {
 /// Returns the shape of [`rnd_input`] of one observation.
 fn rnd_shape(sizes: &Sizes) -> Shape {
     match sizes.obs_kind {
-        ObsKind::Frames => Shape::from([1, 84, 84]),
+        ObsKind::Image => Shape::from([1, 84, 84]),
         ObsKind::Board | ObsKind::Vector => sizes.shape.clone(),
     }
 }
@@ -190,7 +190,7 @@ impl Features<Tensor> {
     /// Returns features `f32[B, size]` for observations `f32[B, ..]`.
     pub fn apply(&self, obs: Tensor) -> Tensor {
         let mut x = match self.layers.obs_kind {
-            ObsKind::Frames => obs.transpose(&[0, 2, 3, 1]),
+            ObsKind::Image => obs.transpose(&[0, 2, 3, 1]),
             ObsKind::Board | ObsKind::Vector => obs,
         };
         for conv in &self.layers.convs {

@@ -580,13 +580,14 @@ fn make_pool(args: &Args, num_envs: usize, seed: u64) -> Result<(EnvPool, TrxlSi
     let atari = AtariOptions { stack_num: 1, gray_scale: false, ..AtariOptions::gymnasium() };
     let minigrid = MiniGridOptions::cleanrl();
     let (pool, obs_kind, nvec) = pools::multi_discrete(args, atari, minigrid, num_envs, seed)?;
+    let shape = pool.spec().observation.shape();
     ensure(
-        args.reconstruction_coef == 0.0 || obs_kind == ObsKind::Frames,
+        args.reconstruction_coef == 0.0
+            || (obs_kind == ObsKind::Image && matches!(shape[..], [_, 84, 84])),
         "reconstruction-coef",
         args.reconstruction_coef,
-        &format!("0: observations of {} are not images", args.env_id),
+        &format!("0: observations of {} are not images of 84 by 84", args.env_id),
     )?;
-    let shape = pool.spec().observation.shape();
     let limit = pool.spec().max_episode_steps;
     let max_episode_steps = limit.map_or(MAX_EPISODE_STEPS, |limit| limit as usize);
     Ok((pool, TrxlSizes { obs_kind, shape, nvec, max_episode_steps }))

@@ -125,7 +125,10 @@ const SCRIPTS: [(&str, &str); 11] = [
 /// CleanRL's scripts that are not here, with the reason.
 const ABSENT: [(&str, &str); 2] = [
     ("ppo_continuous_action_isaacgym", "Isaac Gym is not here; ppo_continuous_action has MuJoCo"),
-    ("ppo_procgen", "Procgen is not here; ppo_atari learns from images"),
+    (
+        "ppo_procgen",
+        "cleanba_ppo has its network, and --env-id envpool:CoinrunEasy-v0 is a game of Procgen",
+    ),
 ];
 
 /// Returns the algorithm of that name, which may also be that of CleanRL's script, as in

@@ -14,7 +14,7 @@ use crate::tree::{self, Tree};
 ///
 /// | kind | layers |
 /// |---|---|
-/// | frames | the Nature network (Mnih et al. 2015): convolutions of 32, 64, 64; 512 units |
+/// | image | the Nature network (Mnih et al. 2015): convolutions of 32, 64, 64; 512 units |
 /// | board | MinAtar's (Young and Tian 2019): a convolution of 16, 3 by 3; 128 units |
 /// | vector | two layers of 64 units, tanh |
 ///
@@ -48,8 +48,9 @@ impl LayerSizes {
     #[track_caller]
     fn new(obs_kind: ObsKind, shape: &Shape) -> LayerSizes {
         let (mut image, convs) = match (obs_kind, &shape[..]) {
-            (ObsKind::Frames, &[frames, height, width]) => {
-                let convs = vec![([8, 8, frames, 32], 4), ([4, 4, 32, 64], 2), ([3, 3, 64, 64], 1)];
+            (ObsKind::Image, &[channels, height, width]) => {
+                let convs =
+                    vec![([8, 8, channels, 32], 4), ([4, 4, 32, 64], 2), ([3, 3, 64, 64], 1)];
                 ([height, width], convs)
             }
             (ObsKind::Board, &[height, width, channels]) => {
@@ -62,7 +63,7 @@ impl LayerSizes {
         };
         let least = if obs_kind == ObsKind::Board { 3 } else { 36 };
         if image.iter().any(|&size| size < least) {
-            let input = if obs_kind == ObsKind::Board { "a board" } else { "a frame" };
+            let input = if obs_kind == ObsKind::Board { "a board" } else { "an image" };
             let problem = format!("{input} needs at least {least} rows and columns, got {shape}");
             fail_op("Encoder", problem);
         }
@@ -179,11 +180,11 @@ impl Encoder<Tensor> {
         Encoder { compute_dtype: dtype, ..self }
     }
 
-    /// Returns the number of units of a dense layer: 512 for frames (Mnih et al. 2015), 128 for
+    /// Returns the number of units of a dense layer: 512 for images (Mnih et al. 2015), 128 for
     /// boards (Young and Tian 2019), 64 for vectors.
     pub fn hidden_units(obs_kind: ObsKind) -> usize {
         match obs_kind {
-            ObsKind::Frames => 512,
+            ObsKind::Image => 512,
             ObsKind::Board => 128,
             ObsKind::Vector => 64,
         }
@@ -205,11 +206,11 @@ impl Encoder<Tensor> {
     }
 
     /// Converts observations `[B, ..]` in the environment's dtype to the `f32` input of the first
-    /// layer: frames to `[B, height, width, frames]` between 0 and 1.
+    /// layer: images to `[B, height, width, channels]` between 0 and 1.
     #[op("Encoder::scaled")]
     pub fn scaled(obs_kind: ObsKind, obs: Tensor) -> Tensor {
         match obs_kind {
-            ObsKind::Frames => obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0,
+            ObsKind::Image => obs.transpose(&[0, 2, 3, 1]).to(DType::F32) / 255.0,
             ObsKind::Board | ObsKind::Vector => obs.to(DType::F32),
         }
     }
@@ -225,7 +226,7 @@ impl Encoder<Tensor> {
     #[op("Encoder::apply_scaled")]
     pub fn apply_scaled(&self, obs: Tensor) -> Tensor {
         self.forward(match self.obs_kind {
-            ObsKind::Frames => obs.transpose(&[0, 2, 3, 1]),
+            ObsKind::Image => obs.transpose(&[0, 2, 3, 1]),
             ObsKind::Board | ObsKind::Vector => obs,
         })
     }

@@ -14,7 +14,7 @@ use crate::tree::Tree;
 /// Encoder from observations to features, with a choice of the network for images.
 #[derive(Debug, Clone, Tree)]
 pub enum ImageEncoder<T> {
-    /// The Nature network for frames, and the layers of [`Encoder`] for other observations.
+    /// The Nature network for images, and the layers of [`Encoder`] for other observations.
     Nature(Encoder<T>),
     /// IMPALA's residual network.
     Impala(ImpalaCnn<T>),
@@ -37,7 +37,7 @@ fn impala_cnn(
     kernel: Init,
 ) -> ImpalaCnn<Tensor> {
     let shape = match (obs_kind, &shape[..]) {
-        (ObsKind::Frames, &[frames, height, width]) => [height, width, frames],
+        (ObsKind::Image, &[channels, height, width]) => [height, width, channels],
         (ObsKind::Board, &[height, width, kinds]) => [height, width, kinds],
         _ => fail_op("ImageEncoder", format!("{obs_kind} {shape} are not images")),
     };

@@ -158,9 +158,9 @@ fn misuse_ends_the_trace_at_the_callers_line() {
     assert!(error.contains("a board needs at least 3 rows and columns, got [2,10,4]"), "{error}");
     let error = refused(|| {
         let shape = Shape::from([4, 84]);
-        Encoder::init(Key::constant(0), ObsKind::Frames, &shape, init::zeros()).convs[0].w
+        Encoder::init(Key::constant(0), ObsKind::Image, &shape, init::zeros()).convs[0].w
     });
-    assert!(error.contains("observations of shape [4,84] are not images u8[frames"), "{error}");
+    assert!(error.contains("observations of shape [4,84] are not images u8[channels"), "{error}");
     let error = refused(|| {
         let (keys, shape) = (vec![Key::constant(0)], Shape::from([3]));
         let kernel = init::zeros();

@@ -8,8 +8,9 @@ use crate::trace::types::DType;
 /// Kind of observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ObsKind {
-    /// Stacked grayscale frames `u8[frames, 84, 84]`, such as Atari's.
-    Frames,
+    /// Image `u8[channels, height, width]` of at least 36 by 36 pixels. The channels are colors, or
+    /// grayscale frames, such as Atari's four of 84 by 84.
+    Image,
     /// Board `bool[height, width, kinds]`, such as MinAtar's.
     Board,
     /// Vector of floats.
@@ -19,7 +20,7 @@ pub enum ObsKind {
 impl fmt::Display for ObsKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ObsKind::Frames => "images u8[frames, 84, 84]",
+            ObsKind::Image => "images u8[channels, height, width] of at least 36 by 36",
             ObsKind::Board => "boards bool[height, width, kinds]",
             ObsKind::Vector => "vectors of floats",
         })
@@ -31,7 +32,9 @@ impl ObsKind {
     pub fn of(observation: &Space) -> Option<ObsKind> {
         let Space::Box { shape, dtype, .. } = observation else { return None };
         match (&shape[..], dtype) {
-            ([_, 84, 84], DType::U8) => Some(ObsKind::Frames),
+            ([_, height, width], DType::U8) if *height >= 36 && *width >= 36 => {
+                Some(ObsKind::Image)
+            }
             ([height, width, _], DType::Bool) if *height >= 3 && *width >= 3 => {
                 Some(ObsKind::Board)
             }

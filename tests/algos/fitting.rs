@@ -157,6 +157,14 @@ fn algorithms_on_images_take_registered_ones() {
     trains::<sac_atari::Args>("SmallBoard-v0", "interpret");
     trains::<rainbow_atari::Args>("SmallBoard-v0", "interpret");
     trains::<dqn_atari::Args>("RegisteredFrames-v0", "jit");
+    register("SmallColors-v0", [3, 40, 36], DType::U8);
+    register("TooSmall-v0", [3, 36, 35], DType::U8);
+    for (id, fits) in [("Colors-v0", true), ("SmallColors-v0", true), ("TooSmall-v0", false)] {
+        let names = fitting(&envs::spec(id).unwrap());
+        for name in ["ppo_atari", "ppg", "cleanba_ppo", "ppo_trxl", "pqn_atari_envpool_lstm"] {
+            assert_eq!(names.contains(&name), fits, "{name} on {id}");
+        }
+    }
     // A buffer that stores single frames cannot rebuild other images.
     assert!(!fitting(&envs::spec("Colors-v0").unwrap()).contains(&"dqn_atari"));
     let message = refused::<dqn_atari::Args>("Colors-v0");

@@ -113,7 +113,7 @@ fn settings_out_of_range_are_refused() {
 /// replaced by another.
 #[test]
 fn network_flag_holds_for_frames_and_boards() {
-    for (obs_kind, shape) in [(ObsKind::Frames, [4, 84, 84]), (ObsKind::Board, [10, 10, 4])] {
+    for (obs_kind, shape) in [(ObsKind::Image, [4, 84, 84]), (ObsKind::Board, [10, 10, 4])] {
         let sizes = Sizes { obs_kind, shape: shape.into(), num_actions: 6 };
         for (network, impala) in [(ImageNetwork::Impala, true), (ImageNetwork::Nature, false)] {
             let init = |key: Key<Tensor>| Agent::init(key, network, &sizes);
@@ -126,7 +126,7 @@ fn network_flag_holds_for_frames_and_boards() {
 /// CleanRL's `layer_init_normed`: the weights of each output have the norm of the layer.
 #[test]
 fn impala_layers_are_normed() {
-    let sizes = Sizes { obs_kind: ObsKind::Frames, shape: [4, 84, 84].into(), num_actions: 6 };
+    let sizes = Sizes { obs_kind: ObsKind::Image, shape: [4, 84, 84].into(), num_actions: 6 };
     let run = jit(|key: Key<Tensor>| Agent::init(key, ImageNetwork::Impala, &sizes));
     let agent = run.call(Key::new(1)).unwrap();
     let norms = |w: &Array, norm: f64| {

@@ -65,7 +65,11 @@ fn settings_out_of_range_are_refused() {
         "--num-minibatches 5: must be a divisor of the batch, num-envs * num-steps = 64"
     );
     let vector = error(&["--env-id=CartPole-v1"]);
-    assert!(vector.contains("ppo_atari takes images u8[frames, 84, 84] or boards"), "{vector}");
+    assert!(
+        vector
+            .contains("ppo_atari takes images u8[channels, height, width] of at least 36 by 36 or"),
+        "{vector}"
+    );
     let unknown = error(&["--env-id=Pomg-v5"]);
     assert!(unknown.contains("Pong-v5"), "{unknown}");
     assert!(std::fs::read_dir(runs.path()).unwrap().next().is_none(), "a run was started");

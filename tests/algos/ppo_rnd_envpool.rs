@@ -119,7 +119,7 @@ fn target_has_leaky_relus_and_no_last_activation() {
 
 #[test]
 fn policy_encoder_of_frames_has_256_and_448_units() {
-    let sizes = Sizes { obs_kind: ObsKind::Frames, shape: [4, 84, 84].into(), num_actions: 18 };
+    let sizes = Sizes { obs_kind: ObsKind::Image, shape: [4, 84, 84].into(), num_actions: 18 };
     let key = Key::new(1);
     let agent = eval_shape(|key: Key<Tensor>| Agent::init(key, &sizes), &key).unwrap();
     let shapes: Vec<Vec<usize>> =

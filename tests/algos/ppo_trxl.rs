@@ -217,7 +217,7 @@ fn largest(bias: Option<&Array>) -> f32 {
 #[test]
 fn initial_weights_are_distributed_as_in_pytorch() {
     let sizes = TrxlSizes {
-        obs_kind: ObsKind::Frames,
+        obs_kind: ObsKind::Image,
         shape: [3, 84, 84].into(),
         nvec: vec![2],
         max_episode_steps: 16,
@@ -271,7 +271,7 @@ fn settings_out_of_range_are_refused() {
     );
     assert_eq!(
         error(&["--reconstruction-coef=0.1"]),
-        "--reconstruction-coef 0.1: must be 0: observations of ProofofMemory-v0 are not images"
+        "--reconstruction-coef 0.1: must be 0: observations of ProofofMemory-v0 are not images of 84 by 84"
     );
     let two = error(&["--env-id=ConnectFour-v0"]);
     assert!(

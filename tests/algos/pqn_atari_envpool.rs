@@ -49,7 +49,10 @@ fn invalid_settings_are_refused() {
     );
     assert_eq!(error(&["--q-lambda=-1"]), "--q-lambda -1: must be a number from 0 to 1");
     let vector = error(&["--env-id=CartPole-v1"]);
-    assert!(vector.contains("pqn_atari_envpool takes images u8[frames, 84, 84]"), "{vector}");
+    assert!(
+        vector.contains("pqn_atari_envpool takes images u8[channels, height, width]"),
+        "{vector}"
+    );
     let unknown = error(&["--env-id=Pomg-v5"]);
     assert!(unknown.contains("Pong-v5"), "{unknown}");
 }

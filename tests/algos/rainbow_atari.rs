@@ -84,7 +84,7 @@ fn td_loss_equals_jax() {
 /// PyTorch's `Conv2d`: kernels and biases are uniform up to one over the root of the fan-in.
 #[test]
 fn initial_convolutions_are_distributed_as_in_pytorch() {
-    let sizes = Sizes { obs_kind: ObsKind::Frames, shape: [4, 84, 84].into(), num_actions: 3 };
+    let sizes = Sizes { obs_kind: ObsKind::Image, shape: [4, 84, 84].into(), num_actions: 3 };
     let args = Args::from_flags([""; 0]).unwrap();
     let run = jit(|key: Key<Tensor>| QNetwork::init(key, &sizes, &args).encoder);
     for conv in run.call(Key::new(1)).unwrap().convs {

@@ -37,7 +37,7 @@ fn line(text: &str) -> Line {
 /// A part of the message for command lines that need Procgen.
 fn without_procgen(line: &Line) -> Option<&'static str> {
     match line.script.as_str() {
-        "cleanrl/ppo_procgen.py" => Some("no algorithm ppo_procgen: Procgen is not here"),
+        "cleanrl/ppo_procgen.py" => Some("no algorithm ppo_procgen: cleanba_ppo has its network"),
         "cleanrl/ppg_procgen.py" => Some("unknown environment \"starpilot\""),
         _ => None,
     }
@@ -151,7 +151,7 @@ fn flags_without_effect_say_so_once() {
 #[test]
 fn scripts_that_are_not_here_say_what_is() {
     for (script, expected) in [
-        ("cleanrl/ppo_procgen.py", "no algorithm ppo_procgen: Procgen is not here; ppo_atari"),
+        ("cleanrl/ppo_procgen.py", "no algorithm ppo_procgen: cleanba_ppo has its network"),
         (
             "ppo_continuous_action_isaacgym",
             "no algorithm ppo_continuous_action_isaacgym: Isaac Gym",

@@ -236,7 +236,9 @@ fn spaces_of_every_kind_are_gymnasiums() {
     ] {
         compare(&format!("{MODULE}:{name}Noise-v0"), 60, GymnasiumOptions::default());
     }
-    compare(&format!("{MODULE}:ImageNoise-v0"), 3, GymnasiumOptions::default());
+    for name in ["Image", "Colors"] {
+        compare(&format!("{MODULE}:{name}Noise-v0"), 3, GymnasiumOptions::default());
+    }
 }
 
 #[test]
@@ -270,6 +272,7 @@ fn specifications_are_those_of_the_environment() {
     };
     let pair = |observation: &str, action: &str| (observation.to_string(), action.to_string());
     assert_eq!(of("Image"), pair("Box(0, 255, u8[4,84,84])", "Discrete(4)"));
+    assert_eq!(of("Colors"), pair("Box(0, 255, u8[3,40,36])", "Box(-1, 1, f32[3])"));
     assert_eq!(of("Board"), pair("Box(0, 1, bool[5,5,2])", "MultiDiscrete([2, 2, 2, 2])"));
     assert_eq!(of("Bytes"), pair("Box(0, 255, f32[5])", "MultiDiscrete([2, 3, 4, 5])"));
     assert_eq!(of("Double"), pair("Box(-inf, inf, f64[2])", "Box(f32[2])"));

@@ -61,7 +61,7 @@ impl TransposedCnn<Tensor> {
     /// Computes the binary cross-entropy of the images of hidden units and observations `u8[B,
     /// channels, 84, 84]`. Logarithms are at least -100, as in PyTorch.
     pub fn loss(&self, hidden: Tensor, obs: Tensor) -> Tensor {
-        let (images, target) = (self.apply(hidden), Encoder::scaled(ObsKind::Frames, obs));
+        let (images, target) = (self.apply(hidden), Encoder::scaled(ObsKind::Image, obs));
         let log = |x: Tensor| x.log().maximum(-100.0);
         let likelihood = target * log(images) + (1.0 - target) * log(1.0 - images);
         -likelihood.mean(..)

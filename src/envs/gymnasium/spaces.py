@@ -144,15 +144,19 @@ def store_converted(row, obs, shape):
 
 class ArrayObservation:
     """Observations of a Box, MultiDiscrete or MultiBinary: one array, stored as it is. Small integers
-    stay images, other integers become f32."""
+    stay images, other integers become f32. Images have their channels first, as in PyTorch."""
 
     def __init__(self, space):
         kept = space.dtype in (np.float32, np.float64, np.bool_) or (space.dtype == np.uint8 and len(space.shape) > 1)
         dtype = space.dtype if kept else np.dtype(np.float32)
         shape = space.shape
-        self.spec = box(shape or (1,), dtype)
+        last = space.dtype == np.uint8 and len(shape) == 3 and shape[2] in (1, 3, 4) and min(shape[:2]) >= 36
+        # The axes of a row in the order of the space.
+        self.axes = (1, 2, 0) if last else None
+        first = (lambda array: np.moveaxis(array, 2, 0)) if last else (lambda array: array)
+        self.spec = box((shape[2], *shape[:2]) if last else shape or (1,), dtype)
         if hasattr(space, "low"):
-            self.spec.update(low=bound(space.low), high=bound(space.high))
+            self.spec.update(low=bound(first(space.low)), high=bound(first(space.high)))
         # The type and the shape of arrays that need no conversion.
         self.fast = (np.dtype(space.dtype), shape) if shape else (None, None)
         self.store = lambda row, obs: store_converted(row, obs, shape)

@@ -268,7 +268,9 @@ class Server:
             return memoryview(shared)[start : start + count * struct.calcsize(format)].cast(format)
 
         def rows(name):
-            return [np.ndarray(shape, dtype, shared, layout[name] + env * stride) for env in names]
+            rows = [np.ndarray(shape, dtype, shared, layout[name] + env * stride) for env in names]
+            axes = getattr(observation, "axes", None)
+            return [row.transpose(axes) for row in rows] if axes else rows
 
         store = observation.store
         if not settings["action_mask"]:

@@ -29,7 +29,7 @@ const MAX_TRIES: i32 = 100;
 /// Boards and vectors are one frame.
 pub fn stack_and_frame(obs_kind: ObsKind, shape: &Shape) -> (usize, TensorType) {
     match obs_kind {
-        ObsKind::Frames => (shape[0], TensorType::new(DType::U8, shape.without_axis(0))),
+        ObsKind::Image => (shape[0], TensorType::new(DType::U8, shape.without_axis(0))),
         ObsKind::Board => (1, TensorType::new(DType::Bool, shape.clone())),
         ObsKind::Vector => (1, TensorType::new(DType::F32, shape.clone())),
     }
@@ -39,7 +39,7 @@ pub fn stack_and_frame(obs_kind: ObsKind, shape: &Shape) -> (usize, TensorType) 
 #[track_caller]
 pub fn newest_frame(obs_kind: ObsKind, obs: Tensor) -> Tensor {
     match obs_kind {
-        ObsKind::Frames => obs.index_axis(1, obs.dim(1) as isize - 1),
+        ObsKind::Image => obs.index_axis(1, obs.dim(1) as isize - 1),
         ObsKind::Board | ObsKind::Vector => obs,
     }
 }

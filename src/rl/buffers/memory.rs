@@ -65,7 +65,7 @@ fn observation_bytes(space: &Space) -> (u128, u128) {
     let whole = shape.iter().map(|&dim| dim as u128).product::<u128>();
     let whole = whole * space.dtype().size() as u128;
     match ObsKind::of(space) {
-        Some(ObsKind::Frames) => (whole, whole / shape[0].max(1) as u128),
+        Some(ObsKind::Image) => (whole, whole / shape[0].max(1) as u128),
         _ => (whole, whole),
     }
 }

@@ -8,7 +8,7 @@ use crate::rl::environments::bounds::bounds_of;
 pub struct EnvSupport {
     /// Kinds of observation; `None` for every observation.
     pub obs_kinds: Option<&'static [ObsKind]>,
-    /// Number of stacked frames, if the algorithm supports only one.
+    /// Number of stacked frames of 84 by 84, if the algorithm takes no other images.
     pub num_frames: Option<usize>,
     /// Actions.
     pub actions: ActionSupport,
@@ -48,26 +48,26 @@ impl EnvSupport {
     /// Vector observations, continuous actions with finite bounds.
     pub const BOUNDED_CONTINUOUS: EnvSupport =
         EnvSupport::new(&[ObsKind::Vector], ActionSupport::BoundedContinuous);
-    /// Stacked frames or boards, discrete actions.
+    /// Images or boards, discrete actions.
     pub const IMAGES: EnvSupport =
-        EnvSupport::new(&[ObsKind::Frames, ObsKind::Board], ActionSupport::Discrete);
+        EnvSupport::new(&[ObsKind::Image, ObsKind::Board], ActionSupport::Discrete);
     /// Stacks of four frames or boards, discrete actions.
     pub const FOUR_FRAMES_OR_BOARDS: EnvSupport =
         EnvSupport { num_frames: Some(4), ..EnvSupport::IMAGES };
     /// Stacks of four frames, discrete actions.
     pub const FOUR_FRAMES: EnvSupport = EnvSupport {
         num_frames: Some(4),
-        ..EnvSupport::new(&[ObsKind::Frames], ActionSupport::Discrete)
+        ..EnvSupport::new(&[ObsKind::Image], ActionSupport::Discrete)
     };
-    /// Frames, boards or vectors; discrete actions.
+    /// Images, boards or vectors; discrete actions.
     pub const DISCRETE: EnvSupport = EnvSupport::new(
-        &[ObsKind::Frames, ObsKind::Board, ObsKind::Vector],
+        &[ObsKind::Image, ObsKind::Board, ObsKind::Vector],
         ActionSupport::Discrete,
     );
-    /// Frames, boards or vectors; discrete or continuous actions.
+    /// Images, boards or vectors; discrete or continuous actions.
     pub const ALL: EnvSupport =
         EnvSupport { actions: ActionSupport::DiscreteOrContinuous, ..EnvSupport::DISCRETE };
-    /// Frames, boards or vectors; discrete or MultiDiscrete actions.
+    /// Images, boards or vectors; discrete or MultiDiscrete actions.
     pub const DISCRETE_OR_MULTI_DISCRETE: EnvSupport =
         EnvSupport { actions: ActionSupport::DiscreteOrMultiDiscrete, ..EnvSupport::DISCRETE };
     /// Vector observations with a mask of the allowed choices, one player.
@@ -77,7 +77,7 @@ impl EnvSupport {
         EnvSupport::new(&[ObsKind::Vector], ActionSupport::Masked(2));
     /// Traced functions with discrete or continuous actions.
     pub const TRACED: EnvSupport = EnvSupport { obs_kinds: None, traced: true, ..EnvSupport::ALL };
-    /// Traced functions with frames, boards or vectors, and discrete actions.
+    /// Traced functions with images, boards or vectors, and discrete actions.
     pub const TRACED_DISCRETE: EnvSupport = EnvSupport { traced: true, ..EnvSupport::DISCRETE };
 
     /// Returns true if the algorithm supports the environment.
@@ -94,7 +94,7 @@ impl EnvSupport {
     pub(in crate::rl) fn obs_kind(&self, observation: &Space) -> Option<ObsKind> {
         let kind = ObsKind::of(observation)?;
         let right_number = match (kind, self.num_frames) {
-            (ObsKind::Frames, Some(num_frames)) => observation.shape()[0] == num_frames,
+            (ObsKind::Image, Some(num_frames)) => observation.shape()[..] == [num_frames, 84, 84],
             _ => true,
         };
         let known = self.obs_kinds.is_none_or(|kinds| kinds.contains(&kind));
@@ -104,7 +104,7 @@ impl EnvSupport {
     /// Returns a description of the supported observations, for error messages.
     pub(in crate::rl) fn observations(&self) -> String {
         let of_kind = |kind: &ObsKind| match (kind, self.num_frames) {
-            (ObsKind::Frames, Some(num_frames)) => format!("images u8[{num_frames}, 84, 84]"),
+            (ObsKind::Image, Some(num_frames)) => format!("images u8[{num_frames}, 84, 84]"),
             _ => kind.to_string(),
         };
         let kinds: Vec<String> = self.obs_kinds.unwrap_or_default().iter().map(of_kind).collect();

@@ -75,7 +75,7 @@ impl Agent<Tensor> {
         let Sizes { obs_kind, shape, .. } = sizes;
         let gain = orthogonal(2.0f64.sqrt());
         let network = match (sizes.network, obs_kind) {
-            (ImageNetwork::Impala, ObsKind::Frames) => {
+            (ImageNetwork::Impala, ObsKind::Image) => {
                 let layers = (&sizes.channels[..], &sizes.hiddens[..]);
                 ImageEncoder::impala(network, *obs_kind, shape, layers, gain)
             }

@@ -20,7 +20,7 @@ const ENVS: usize = 4;
 
 fn sizes() -> Sizes {
     Sizes {
-        obs_kind: ObsKind::Frames,
+        obs_kind: ObsKind::Image,
         shape: [4, 84, 84].into(),
         action_kind: ActionKind::Discrete { num_actions: ACTIONS },
         bounds: None,

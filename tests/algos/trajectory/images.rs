@@ -245,7 +245,7 @@ fn ppo_atari_envpool_follows_cleanrl() {
 }
 
 fn sizes(stack: usize) -> Sizes {
-    Sizes { obs_kind: ObsKind::Frames, shape: [stack, 84, 84].into(), num_actions: ACTIONS }
+    Sizes { obs_kind: ObsKind::Image, shape: [stack, 84, 84].into(), num_actions: ACTIONS }
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn ppo_atari_lstm_follows_cleanrl() {
         let actions = rollout.actions.expand_dims(-1);
         make_samples(&agent, Rollout { episode_starts, actions, ..rollout }, &args).0
     });
-    let sizes = Sizes { obs_kind: ObsKind::Frames, shape: [1, 84, 84].into(), nvec: vec![ACTIONS] };
+    let sizes = Sizes { obs_kind: ObsKind::Image, shape: [1, 84, 84].into(), nvec: vec![ACTIONS] };
     let agent = start("", |key| Agent::init(key, args.rnn, &sizes));
     let lstm_state =
         |c: &str, h: &str| RecurrentState::Two((floats(c, [ENVS, 128]), floats(h, [ENVS, 128])));

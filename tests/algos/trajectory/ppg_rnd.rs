@@ -78,7 +78,7 @@ fn ppg_follows_cleanrl() {
         let loss = |agent: &Agent<Tensor>| ppo_loss(agent, &batch, &args);
         gradient_step(state, loss, (rate, false), &args).0
     });
-    let sizes = Sizes { obs_kind: ObsKind::Frames, shape: SIZE.into(), num_actions: ACTIONS };
+    let sizes = Sizes { obs_kind: ObsKind::Image, shape: SIZE.into(), num_actions: ACTIONS };
     let agent = start("", |key| Agent::init(key, ImageNetwork::Impala, &sizes));
     let (opt_state, aux_opt_state) = (adam_state(&agent), adam_state(&agent.aux_critic));
     let mut state = TrainState { agent, opt_state, aux_opt_state };
@@ -169,14 +169,14 @@ fn ppo_rnd_envpool_follows_cleanrl() {
     let args = Args::from_flags([""; 0]).unwrap();
     let prepare = jit(|(agent, rollout): (Agent<Tensor>, Rollout<Tensor>)| {
         let samples = make_samples(&agent, rollout, &args).0;
-        let obs_rms = Moments::new(&[1, 84, 84]).update(rnd_input(samples.obs, ObsKind::Frames));
+        let obs_rms = Moments::new(&[1, 84, 84]).update(rnd_input(samples.obs, ObsKind::Image));
         (samples, obs_rms, Moments::new(&[]))
     });
     type Step<T> = (TrainState<T>, Samples<T>, (T, T), T);
     let step = jit(|(state, samples, (indices, mask), rate): Step<Tensor>| {
         gradient_step(state, &gather_minibatch(samples, indices), mask, rate, &args).0
     });
-    let sizes = Sizes { obs_kind: ObsKind::Frames, shape: SIZE.into(), num_actions: ACTIONS };
+    let sizes = Sizes { obs_kind: ObsKind::Image, shape: SIZE.into(), num_actions: ACTIONS };
     let initial = start("", |key| {
         let (agent, rnd) = key.split();
         Initial { agent: Agent::init(agent, &sizes), curiosity: RndModel::init(rnd, &sizes) }

@@ -107,7 +107,7 @@ fn ppo_trxl_follows_cleanrl() {
 #[test]
 fn ppo_trxl_follows_cleanrl_on_images() {
     let sizes = TrxlSizes {
-        obs_kind: ObsKind::Frames,
+        obs_kind: ObsKind::Image,
         shape: [3, 84, 84].into(),
         nvec: vec![3],
         max_episode_steps: 16,

@@ -31,6 +31,8 @@ def numbers(space, obs):
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         obs = spaces.flatten(space, obs)
         return [float(x) for x in obs.astype(np.float32)]
+    if obs.dtype == np.uint8 and obs.ndim == 3 and obs.shape[2] == 3:
+        obs = np.moveaxis(obs, 2, 0)
     return [float(x) for x in np.ravel(obs)]
 
 

@@ -94,6 +94,14 @@ fn numbers_and_arrays_become_vectors() {
 }
 
 #[test]
+fn images_in_color_are_learned_from() {
+    let flags = ["--num-devices=1", "--local-num-envs=4", "--num-actor-threads=1", "--num-steps=8"];
+    let flags =
+        [&flags[..], &["--total-timesteps=64", "--save-model", "--eval-episodes=1"]].concat();
+    train("cleanba_ppo", &format!("{MODULE}:ColorsNoise-v0"), &flags);
+}
+
+#[test]
 fn training_goes_on_where_an_image_cannot_be_drawn() {
     let flags = ["--total-timesteps", "512", "--capture-video", "--num-envs", "2"];
     for (id, kwargs) in [("Unpainted", "{}"), ("VectorNoise", r#"{"render_mode": "human"}"#)] {

@@ -103,7 +103,7 @@ pub(super) const LAYERS: &[Function] = calls! {
         let keys = vec![key(x), key(x)];
         Encoder::init_with_keys(keys, ObsKind::Board, &board(), init::lecun_normal())
     },
-    "Encoder::scaled" => |x| Encoder::scaled(ObsKind::Frames, x),
+    "Encoder::scaled" => |x| Encoder::scaled(ObsKind::Image, x),
     "Encoder::size" => |x| encoder(x).size(),
     "Encoder::with_hidden" => |x| encoder(x).with_hidden(key(x), init::lecun_normal()),
     "GruCell::advance" => |x| GruCell { w_i: x, w_h: x, b: x, b_n: x }.advance(x, x),
@@ -117,7 +117,7 @@ pub(super) const LAYERS: &[Function] = calls! {
         ImageEncoder::impala(key(x), ObsKind::Board, &board(), sizes, init::lecun_normal())
     },
     "ImageEncoder::impala_normed" => |x| {
-        ImageEncoder::impala_normed(key(x), ObsKind::Frames, &Shape::from([4, 84, 84]))
+        ImageEncoder::impala_normed(key(x), ObsKind::Image, &Shape::from([4, 84, 84]))
     },
     "ImageEncoder::size" => |x| ImageEncoder::Nature(encoder(x)).size(),
     "ImpalaCnn::apply" => |x| impala(x).apply(x),
