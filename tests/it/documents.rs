@@ -484,6 +484,12 @@ fn a_release_names_its_address_and_has_no_relative_links() {
     }
     assert!(links > 40, "{links} links");
     assert!(readme.contains(&format!("]({address}/raw/v0.1.0/docs/figures/halfcheetah.gif)")));
+    for (page, outside) in
+        [("docs/faq.md", "](../"), ("docs/decisions/0009-unsafe-code.md", "](../../")]
+    {
+        let page = copied(page);
+        assert!(!page.contains(outside) && page.contains(&format!("]({address}/blob/v0.1.0/")));
+    }
     for manifest in ["Cargo.toml", "derive/Cargo.toml"] {
         assert!(copied(manifest).contains("\nrepository.workspace = true\n"), "{manifest}");
     }
