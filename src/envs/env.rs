@@ -203,18 +203,24 @@ pub struct Frame {
     pub height: usize,
     /// Number of pixels in a row.
     pub width: usize,
+    /// Frames per second of a video of such images: Gymnasium's `render_fps`. The first frame of a
+    /// video decides.
+    pub fps: u32,
     /// Pixel data: `height * width * 3` bytes.
     pub rgb: Vec<u8>,
 }
 
 impl Frame {
+    /// Frames per second where an environment has none of its own, as in Gymnasium's `RecordVideo`.
+    pub const FPS: u32 = 30;
+
     /// Draws a grid of square cells, given in row-major order with `columns` cells in a row.
-    pub(super) fn of_cells(cells: &[[u8; 3]], columns: usize) -> Frame {
+    pub(super) fn of_cells(cells: &[[u8; 3]], columns: usize, fps: u32) -> Frame {
         // A multiple of 16, which video encoders like.
         const SIDE: usize = 16;
         let (height, width) = (cells.len() / columns * SIDE, columns * SIDE);
         let pixel = |i: usize| cells[i / width / SIDE * columns + i % width / SIDE];
-        Frame { height, width, rgb: (0..height * width).flat_map(pixel).collect() }
+        Frame { height, width, fps, rgb: (0..height * width).flat_map(pixel).collect() }
     }
 }
 

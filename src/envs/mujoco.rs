@@ -413,7 +413,7 @@ impl Env for Mujoco {
             }
             data.check()?;
             let (before, after) = (*carry, task.carry(data)?);
-            let dt = data.model.timestep() * f64::from(spec.frame_skip);
+            let dt = spec.dt(data.model.timestep());
             let outcome = task.reward(&MujocoStep { data, action, before, after, dt })?;
             obs.clear();
             task.observe(data, obs)?;
@@ -436,7 +436,8 @@ impl Env for Mujoco {
             Ok((solids, self.camera(simulation)))
         };
         let (solids, camera) = self.model.simulate(work).ok()?;
-        Some(draw(&solids, &camera, self.spec.render_size))
+        let fps = (1.0 / self.spec.dt(self.model.timestep())).round().max(1.0) as u32;
+        Some(Frame { fps, ..draw(&solids, &camera, self.spec.render_size) })
     }
 
     fn save(&self) -> Result<Vec<u8>> {

@@ -381,7 +381,7 @@ fn an_environment_is_rendered() {
     pool.reset().unwrap();
     let ended = pool.step(&[0, 0]).unwrap().first()[1];
     let frame = pool.render(1).unwrap().unwrap();
-    assert_eq!((frame.height, frame.width), (4, 6));
+    assert_eq!((frame.height, frame.width, frame.fps), (4, 6, 12));
     assert_eq!(frame.rgb, [u8::from(!ended); 4 * 6 * 3]);
 }
 

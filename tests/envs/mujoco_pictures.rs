@@ -75,6 +75,28 @@ fn actions(pool: &EnvPool, k: usize) -> Vec<f32> {
     (0..size).map(|i| if (i + k / 7).is_multiple_of(2) { 0.4 } else { -0.4 }).collect()
 }
 
+/// Gymnasium's `render_fps`.
+#[test]
+fn videos_are_as_fast_as_the_robots() {
+    let robots = [
+        ("Ant", 20),
+        ("HalfCheetah", 20),
+        ("Hopper", 125),
+        ("Humanoid", 67),
+        ("HumanoidStandup", 67),
+        ("InvertedDoublePendulum", 20),
+        ("InvertedPendulum", 25),
+        ("Pusher", 20),
+        ("Reacher", 50),
+        ("Swimmer", 25),
+        ("Walker2d", 125),
+    ];
+    for (robot, fps) in robots {
+        let frame = pool(&format!("{robot}-v4")).render(0).unwrap().unwrap();
+        assert_eq!(frame.fps, fps, "{robot}");
+    }
+}
+
 #[test]
 fn every_robot_is_in_its_picture_on_its_floor() {
     for (robot, body, floor) in SEEN {

@@ -140,7 +140,7 @@ impl Env for Tape {
     }
 
     fn render(&mut self) -> Option<Frame> {
-        Some(Frame { height: 1, width: 1, rgb: vec![1, 2, 3] })
+        Some(Frame { height: 1, width: 1, fps: Frame::FPS, rgb: vec![1, 2, 3] })
     }
 
     fn save(&self) -> Result<Vec<u8>> {

@@ -329,7 +329,7 @@ impl Env for Console {
     fn render(&mut self) -> Option<Frame> {
         let color = |pixel| self.colors.rgb[usize::from(pixel)];
         let rgb = self.screen().into_iter().flat_map(color).collect();
-        Some(Frame { height: self.game.height, width: self.game.width(), rgb })
+        Some(Frame { height: self.game.height, width: self.game.width(), fps: Frame::FPS, rgb })
     }
 
     fn save(&self) -> Result<Vec<u8>> {

@@ -313,7 +313,12 @@ impl ParallelEnv for Players {
     fn render(&self) -> Option<Frame> {
         let game = &self.module.game;
         let rgb = self.screens[1].iter().flat_map(|&pixel| self.colors.rgb[usize::from(pixel)]);
-        Some(Frame { height: game.height, width: game.width(), rgb: rgb.collect() })
+        Some(Frame {
+            height: game.height,
+            width: game.width(),
+            fps: Frame::FPS,
+            rgb: rgb.collect(),
+        })
     }
 
     fn save(&self) -> Result<Vec<u8>> {

@@ -126,7 +126,7 @@ impl Env for Acrobot {
 
     fn render(&mut self) -> Option<Frame> {
         let [first, second, ..] = self.state;
-        let mut canvas = Canvas::new((0.0, 0.0), 6.6);
+        let mut canvas = Canvas::new((0.0, 0.0), 6.6, 15);
         canvas.line((-3.3, LENGTH), (3.3, LENGTH), 0.02, [0, 0, 0]);
         let elbow = (LENGTH * first.sin(), -LENGTH * first.cos());
         let both = first + second;

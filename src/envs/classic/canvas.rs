@@ -15,10 +15,10 @@ pub(super) struct Canvas {
 
 impl Canvas {
     /// Makes a white image that is `width` units of the world wide and centered on `middle`.
-    pub(super) fn new(middle: (f64, f64), width: f64) -> Canvas {
+    pub(super) fn new(middle: (f64, f64), width: f64, fps: u32) -> Canvas {
         let rgb = vec![255; WIDTH * HEIGHT * 3];
         let scale = WIDTH as f64 / width;
-        Canvas { frame: Frame { height: HEIGHT, width: WIDTH, rgb }, middle, scale }
+        Canvas { frame: Frame { height: HEIGHT, width: WIDTH, fps, rgb }, middle, scale }
     }
 
     /// Draws a line from `a` to `b` with round ends, `thick` units wide.
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn shapes_lie_where_they_belong() {
-        let mut canvas = Canvas::new((1.0, 2.0), 4.0);
+        let mut canvas = Canvas::new((1.0, 2.0), 4.0, 30);
         canvas.dot((1.0, 2.0), 0.2, [1, 2, 3]);
         canvas.block((2.5, 2.0), (3.0, 3.0), [9, 9, 9]);
         let frame = canvas.frame();

@@ -97,7 +97,7 @@ impl Env for CartPole {
 
     fn render(&mut self) -> Option<Frame> {
         let [x, _, theta, _] = self.state;
-        let mut canvas = Canvas::new((0.0, 0.8), 2.0 * X_LIMIT);
+        let mut canvas = Canvas::new((0.0, 0.8), 2.0 * X_LIMIT, 50);
         canvas.line((-X_LIMIT, 0.0), (X_LIMIT, 0.0), 0.02, [0, 0, 0]);
         canvas.block((x - 0.2, -0.12), (x + 0.2, 0.12), [40, 40, 40]);
         let tip = (x + 2.0 * LENGTH * theta.sin(), 2.0 * LENGTH * theta.cos());

@@ -93,7 +93,7 @@ impl Env for MountainCar {
 pub(super) fn picture(position: f64, goal: f64) -> Frame {
     // Gymnasium draws the track at this height; the physics uses its slope only.
     let height = |x: f64| (3.0 * x).sin() * 0.45 + 0.55;
-    let mut canvas = Canvas::new(((MIN_POSITION + MAX_POSITION) / 2.0, 0.55), 1.8);
+    let mut canvas = Canvas::new(((MIN_POSITION + MAX_POSITION) / 2.0, 0.55), 1.8, 30);
     canvas.under(height, [200, 200, 200]);
     let foot = (goal, height(goal));
     canvas.line(foot, (goal, foot.1 + 0.14), 0.01, [0, 0, 0]);

@@ -83,7 +83,7 @@ impl Env for Pendulum {
     }
 
     fn render(&mut self) -> Option<Frame> {
-        let mut canvas = Canvas::new((0.0, 0.0), 3.6);
+        let mut canvas = Canvas::new((0.0, 0.0), 3.6, 30);
         // The angle is measured counterclockwise from the upward direction.
         let tip = (-self.theta.sin(), self.theta.cos());
         canvas.line((0.0, 0.0), tip, 0.2, [204, 77, 77]);

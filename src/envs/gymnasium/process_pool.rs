@@ -397,13 +397,13 @@ impl Env for RemoteEnv {
         if image.is_empty() {
             return Ok(None);
         }
-        let (size, rgb) = image.split_first_chunk::<8>().ok_or_else(damaged)?;
-        let [height, width]: [u32; 2] = bytemuck::pod_read_unaligned(size);
+        let (size, rgb) = image.split_first_chunk::<12>().ok_or_else(damaged)?;
+        let [height, width, fps]: [u32; 3] = bytemuck::pod_read_unaligned(size);
         let (height, width) = (height as usize, width as usize);
         if height.checked_mul(width).and_then(|pixels| pixels.checked_mul(3)) != Some(rgb.len()) {
             return Err(damaged());
         }
-        Ok(Some(Frame { height, width, rgb: rgb.to_vec() }))
+        Ok(Some(Frame { height, width, fps, rgb: rgb.to_vec() }))
     }
 
     /// The state of an environment in Python cannot be read. A restored one begins a new episode.

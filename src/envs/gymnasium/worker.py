@@ -228,7 +228,8 @@ def start(settings):
 
 
 def render(env):
-    """An image of the environment: its height and width, then its bytes. Nothing if it has no images."""
+    """An image of the environment: its height, width and frames per second, then its bytes. Nothing if it has no
+    images."""
     mode = getattr(env, "render_mode", None)
     if mode is None:
         if "rgb_array" not in ((getattr(env, "metadata", None) or {}).get("render_modes") or ()):
@@ -248,7 +249,9 @@ def render(env):
         what = f"an array of shape {frame.shape}" if frame.ndim else shown(picture)
         raise ValueError(f"render returned {what}, expected numbers of shape (height, width, 3)")
     frame = np.ascontiguousarray(frame, np.uint8)
-    return struct.pack("=II", *frame.shape[:2]) + frame.tobytes()
+    fps = (getattr(env, "metadata", None) or {}).get("render_fps")
+    fps = round(fps) if isinstance(fps, (int, float)) and 1 <= fps <= 1000 else 30
+    return struct.pack("=III", *frame.shape[:2], fps) + frame.tobytes()
 
 
 # ------------------------------------------------------------------------------------------- steps

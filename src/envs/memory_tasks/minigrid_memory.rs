@@ -285,7 +285,7 @@ impl Env for MiniGridMemory {
         let [x, y] = self.state.position;
         let ahead = &mut cells[((y + dy) * self.size + x + dx) as usize];
         *ahead = ahead.map(|value| value.saturating_add(40));
-        Some(Frame::of_cells(&cells, self.size as usize))
+        Some(Frame::of_cells(&cells, self.size as usize, 10))
     }
 
     fn save(&self) -> Result<Vec<u8>> {

@@ -114,7 +114,7 @@ impl Env for ProofOfMemory {
         cells[0] = goal(left_rewards);
         cells[2 * CELLS as usize] = goal(!left_rewards);
         cells[(cell + CELLS) as usize] = [236; 3];
-        Some(Frame::of_cells(&cells, 2 * CELLS as usize + 1))
+        Some(Frame::of_cells(&cells, 2 * CELLS as usize + 1, 10))
     }
 
     fn save(&self) -> Result<Vec<u8>> {

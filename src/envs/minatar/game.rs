@@ -228,7 +228,7 @@ impl<G: Game> Env for MinAtar<G> {
             .chunks(G::CHANNELS.len())
             .map(|cell| cell.iter().rposition(|&on| on == 1).map_or([0; 3], |c| G::CHANNELS[c].1))
             .collect();
-        Some(Frame::of_cells(&colors, SIZE as usize))
+        Some(Frame::of_cells(&colors, SIZE as usize, 10))
     }
 
     fn save(&self) -> Result<Vec<u8>> {

@@ -278,7 +278,7 @@ pub(super) fn draw(solids: &[Solid], camera: &Camera, side: usize) -> Frame {
         }
         above = below;
     }
-    Frame { height: side, width: side, rgb }
+    Frame { height: side, width: side, fps: Frame::FPS, rgb }
 }
 
 #[cfg(test)]

@@ -38,6 +38,13 @@ pub struct MujocoSpec {
     pub render_size: usize,
 }
 
+impl MujocoSpec {
+    /// Returns the seconds of one step of the environment, whose physics has this timestep.
+    pub(super) fn dt(&self, timestep: f64) -> f64 {
+        timestep * f64::from(self.frame_skip)
+    }
+}
+
 impl Default for MujocoSpec {
     fn default() -> Self {
         MujocoSpec {

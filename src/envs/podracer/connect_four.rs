@@ -123,7 +123,7 @@ impl Env for ConnectFour {
             (_, 1) => [200, 60, 60],
             _ => [24, 40, 110],
         };
-        Some(Frame::of_cells(&(0..CELLS).map(color).collect::<Vec<_>>(), COLUMNS))
+        Some(Frame::of_cells(&(0..CELLS).map(color).collect::<Vec<_>>(), COLUMNS, 2))
     }
 
     fn save(&self) -> Result<Vec<u8>> {

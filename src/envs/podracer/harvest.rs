@@ -145,7 +145,7 @@ impl Env for Harvest {
         for (cell, loaded) in self.state.workers {
             cells[cell] = if loaded { [236, 200, 120] } else { [236, 236, 236] };
         }
-        Some(Frame::of_cells(&cells, SIDE))
+        Some(Frame::of_cells(&cells, SIDE, 10))
     }
 
     fn save(&self) -> Result<Vec<u8>> {

@@ -112,7 +112,7 @@ impl Env for Catch {
         let mut cells = vec![[0; 3]; height * width];
         cells[(height - 1) * width + paddle] = [66, 158, 130];
         cells[row * width + column] = [236, 236, 236];
-        Some(Frame::of_cells(&cells, width))
+        Some(Frame::of_cells(&cells, width, 4))
     }
 
     fn save(&self) -> Result<Vec<u8>> {

@@ -115,7 +115,7 @@ impl Env for CliffWalking {
         cells[START + 1..GOAL].fill([60, 50, 45]);
         cells[GOAL] = [96, 200, 96];
         cells[self.state] = [224, 96, 64];
-        Some(Frame::of_cells(&cells, COLUMNS))
+        Some(Frame::of_cells(&cells, COLUMNS, 4))
     }
 
     fn save(&self) -> Result<Vec<u8>> {

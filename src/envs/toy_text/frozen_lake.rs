@@ -175,7 +175,7 @@ impl Env for FrozenLake {
         };
         let mut cells: Vec<[u8; 3]> = self.cells.iter().map(color).collect();
         cells[self.state] = [224, 96, 64];
-        Some(Frame::of_cells(&cells, self.columns))
+        Some(Frame::of_cells(&cells, self.columns, 4))
     }
 
     fn save(&self) -> Result<Vec<u8>> {

@@ -224,7 +224,7 @@ impl Env for Taxi {
                 }
             }
         }
-        Some(Frame::of_cells(&cells, WIDTH))
+        Some(Frame::of_cells(&cells, WIDTH, 4))
     }
 
     fn save(&self) -> Result<Vec<u8>> {

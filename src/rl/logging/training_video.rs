@@ -191,7 +191,7 @@ mod tests {
     }
 
     fn frame() -> Frame {
-        Frame { height: 2, width: 2, rgb: vec![7; 12] }
+        Frame { height: 2, width: 2, fps: Frame::FPS, rgb: vec![7; 12] }
     }
 
     /// Gymnasium's `capped_cubic_video_schedule`.

@@ -12,8 +12,8 @@ use crate::envs::Frame;
 use crate::error::{Error, Result};
 use crate::rl::files;
 
-/// Frames per second.
-const FRAMES_PER_SECOND: u32 = 25;
+/// Most frames per second that programs show of a GIF.
+const MAX_GIF_FPS: u32 = 50;
 const PAPER: [u8; 3] = [250, 250, 250];
 const BAR: [u8; 3] = [120, 160, 210];
 const HIGHEST: [u8; 3] = [210, 90, 60];
@@ -40,8 +40,26 @@ pub(in crate::rl) struct Video {
 }
 
 enum Encoder {
-    Gif(gif::Encoder<BufWriter<File>>),
+    Gif(Gif),
     Mp4(Ffmpeg),
+}
+
+/// Animated GIF under way.
+struct Gif {
+    encoder: gif::Encoder<BufWriter<File>>,
+    /// Time of a picture in hundredths of a second.
+    delay: u16,
+    /// One of this many frames is a picture.
+    every: usize,
+    frames: usize,
+}
+
+impl Gif {
+    fn new(encoder: gif::Encoder<BufWriter<File>>, fps: u32) -> Gif {
+        let every = fps.div_ceil(MAX_GIF_FPS).max(1);
+        let delay = (f64::from(100 * every) / f64::from(fps.max(1))).round() as u16;
+        Gif { encoder, delay, every: every as usize, frames: 0 }
+    }
 }
 
 /// Extensions of the files of videos.
@@ -119,7 +137,7 @@ impl Video {
         let size = (width, height);
         let path = path.with_extension(EXTENSIONS[usize::from(ffmpeg.is_none())]);
         if let Some(program) = ffmpeg {
-            let process = Ffmpeg::start(program, path.clone(), size, FRAMES_PER_SECOND)?;
+            let process = Ffmpeg::start(program, path.clone(), size, frame.fps)?;
             return Ok(Video { path, size, encoder: Encoder::Mp4(process) });
         }
         let sides = u16::try_from(width).ok().zip(u16::try_from(height).ok());
@@ -129,7 +147,7 @@ impl Video {
         let mut encoder = gif::Encoder::new(BufWriter::new(file), w, h, &[])
             .map_err(|error| encoding(error, &path))?;
         encoder.set_repeat(Repeat::Infinite).map_err(|error| encoding(error, &path))?;
-        Ok(Video { path, size, encoder: Encoder::Gif(encoder) })
+        Ok(Video { path, size, encoder: Encoder::Gif(Gif::new(encoder, frame.fps)) })
     }
 
     /// Adds a frame; see [`Recorder::show`].
@@ -144,15 +162,18 @@ impl Video {
                 self.size.0, self.size.1
             )));
         }
-        let encoder = match &mut self.encoder {
+        let gif = match &mut self.encoder {
             Encoder::Mp4(process) => return process.write(&pixels),
-            Encoder::Gif(encoder) => encoder,
+            Encoder::Gif(gif) => gif,
         };
+        gif.frames += 1;
+        if (gif.frames - 1) % gif.every != 0 {
+            return Ok(());
+        }
         let mut picture = gif::Frame::from_rgb_speed(width as u16, height as u16, &pixels, 20);
-        // In hundredths of a second.
-        picture.delay = (100 / FRAMES_PER_SECOND) as u16;
+        picture.delay = gif.delay;
         picture.dispose = DisposalMethod::Any;
-        encoder.write_frame(&picture).map_err(|error| encoding(error, &self.path))
+        gif.encoder.write_frame(&picture).map_err(|error| encoding(error, &self.path))
     }
 
     /// Completes the video and returns its path.
@@ -163,7 +184,7 @@ impl Video {
         let Video { path, encoder, .. } = self;
         let encoder = match encoder {
             Encoder::Mp4(process) => return process.close(),
-            Encoder::Gif(encoder) => encoder,
+            Encoder::Gif(gif) => gif.encoder,
         };
         let file = encoder.into_inner().map_err(|error| encoding(error, &path))?;
         file.into_inner().map_err(|error| Error::io("cannot write", &path)(error.into_error()))?;
@@ -180,7 +201,7 @@ fn encoding(error: gif::EncodingError, path: &Path) -> Error {
 
 /// Returns the frame with bars to the right of it: width, height, RGB.
 fn beside<'a>(frame: &'a Frame, rows: &[&[f32]]) -> (usize, usize, Cow<'a, [u8]>) {
-    let Frame { height, width, rgb } = frame;
+    let Frame { height, width, rgb, .. } = frame;
     let (height, width) = (*height, *width);
     if rows.is_empty() {
         return (width, height, Cow::Borrowed(rgb));
@@ -228,7 +249,7 @@ mod tests {
     use super::*;
 
     fn frame(value: u8) -> Frame {
-        Frame { height: 32, width: 16, rgb: vec![value; 32 * 16 * 3] }
+        Frame { height: 32, width: 16, fps: 20, rgb: vec![value; 32 * 16 * 3] }
     }
 
     #[test]
@@ -248,8 +269,23 @@ mod tests {
             let file = File::open(folder.path().join(format!("episode-{k}.gif"))).unwrap();
             let mut gif = gif::DecodeOptions::new().read_info(file).unwrap();
             assert_eq!((gif.width(), gif.height()), (32, 32));
-            let frames = std::iter::from_fn(|| gif.read_next_frame().unwrap().map(|_| ())).count();
-            assert_eq!(frames, 3);
+            let delays = std::iter::from_fn(|| gif.read_next_frame().unwrap().map(|f| f.delay));
+            assert_eq!(delays.collect::<Vec<_>>(), [5; 3]);
+        }
+    }
+
+    #[test]
+    fn fast_films_leave_pictures_out() {
+        let folder = tempfile::tempdir().unwrap();
+        for (fps, delay, pictures) in [(1, 100, 12), (30, 3, 12), (50, 2, 12), (125, 2, 4)] {
+            let name = folder.path().join(fps.to_string());
+            let frame = Frame { fps, ..frame(0) };
+            let mut video = Video::create(None, &name, &frame, &[]).unwrap();
+            (0..12).try_for_each(|_| video.show(&frame, &[])).unwrap();
+            let file = File::open(video.close().unwrap()).unwrap();
+            let mut gif = gif::DecodeOptions::new().read_info(file).unwrap();
+            let delays = std::iter::from_fn(|| gif.read_next_frame().unwrap().map(|f| f.delay));
+            assert_eq!(delays.collect::<Vec<_>>(), vec![delay; pictures], "{fps}");
         }
     }
 

@@ -14,7 +14,7 @@ VECTOR = spaces.Box(-1, 1, (3,), np.float32)
 class Noise(gymnasium.Env):
     """Draws its observations; an episode ends with probability 1/8. The reward depends on the action."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 12}
 
     def __init__(self, observation_space, action_space, render_mode=None):
         self.observation_space, self.action_space = observation_space, action_space
