@@ -194,17 +194,20 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
                 tracker.into_iter().for_each(|tracker| run.events.track(tracker));
             }
         }
+        // Iterations are whole: a run of 500,000 timesteps ends after 976 rollouts of 512.
+        let end = args.total_timesteps();
+        let last = end - end.checked_rem(iteration_steps).unwrap_or(0);
         Ok(Trainer {
             args,
             run,
             progress: match rank {
-                0 => Progress::new(args.total_timesteps(), options.json),
+                0 => Progress::new(last, options.json),
                 _ => Progress::quiet(),
             },
             timeline,
             global_step: 0,
             iteration_steps,
-            end: args.total_timesteps(),
+            end,
             stop: None,
             stopped: false,
             resumed_at: None,
