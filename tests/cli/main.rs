@@ -2,6 +2,7 @@
 
 mod benchmark;
 mod cleanrl;
+mod completions;
 mod envs;
 mod export;
 mod load;

@@ -3,6 +3,7 @@
 
 mod benchmark;
 mod compare;
+mod completions;
 mod envs;
 mod eval;
 mod export;
@@ -80,10 +81,13 @@ enum Command {
     Doctor,
     /// List the environments, or show one
     Envs(envs::Settings),
+    /// Print the script that completes this command in a shell: source <(podracer completions bash)
+    Completions(completions::Settings),
 }
 
 fn main() -> ExitCode {
     interrupt::ignore_file_size_signal();
+    completions::answer::<Arguments>();
     let command = ranged(Arguments::command());
     let words = flags::normalized_subcommand(&command, std::env::args_os());
     let matches = command.get_matches_from(words);
@@ -100,6 +104,7 @@ fn main() -> ExitCode {
         Command::Mpiexec { arguments } => mpiexec(&arguments),
         Command::Doctor => doctor(),
         Command::Envs(settings) => envs::envs(&settings).and_then(printed),
+        Command::Completions(settings) => completions::script(&settings).and_then(printed),
     };
     outcome.unwrap_or_else(|error| {
         output::stderr_line(format_args!("error: {}{error}", process_prefix()));
