@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -211,4 +212,55 @@ fn checkpoint_below(folder: &Path, depth: usize) -> Option<PathBuf> {
         true => checkpoint_below(&path, depth - 1),
         false => path.ends_with("checkpoint.safetensors").then_some(path),
     })
+}
+
+/// A module of the user's own, with which a run has been trained, needs no flag in its folder until it
+/// changes.
+#[test]
+fn code_that_the_user_has_trained_with_needs_no_flag() {
+    let Some(python) = peers::python("PODRACER_PEER_PYTHON") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let module = "import gymnasium\nfrom gymnasium.envs.classic_control import CartPoleEnv\n\
+                  gymnasium.register('Own-v0', CartPoleEnv, max_episode_steps=100)\n";
+    for name in ["here", "there"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name).join("own_envs.py"), module).unwrap();
+    }
+    let own = |words: &[&str], working: &str| {
+        let mut command = podracer(words);
+        command.env("PODRACER_PYTHON", &python).current_dir(folder.path().join(working));
+        command
+    };
+    let runs = folder.path().join("runs");
+    let id = ["train", "ppo", "--env-id", "gymnasium:own_envs:Own-v0", "--runs-dir"];
+    let mut training = own(&[&id[..], &[runs.to_str().unwrap(), "--save-model"]].concat(), "here");
+    training.args(SMALL.split_whitespace()).args(["--eval-episodes", "1"]);
+    let (status, _, err) = run(training);
+    assert_eq!(status, 0, "{err}");
+    let run_folder = run_dir(&runs);
+    let words = ["eval", "--episodes", "1", "--run", run_folder.to_str().unwrap()];
+    let refused = |command: Command| {
+        let (status, _, err) = run(command);
+        assert!(status == 1 && err.contains("--trust-remote-code"), "{err}");
+    };
+
+    let (status, _, err) = run(own(&words, "here"));
+    assert_eq!(status, 0, "{err}");
+    // A folder in which somebody else's module may have that name.
+    refused(own(&words, "there"));
+    // Another user's records.
+    let mut other = own(&words, "here");
+    other.env("PODRACER_HOME", folder.path().join("home"));
+    refused(other);
+    // Other settings in the file.
+    let model = run_folder.join("ppo.safetensors");
+    let bytes = fs::read(&model).unwrap();
+    let at = bytes.windows(6).position(|bytes| bytes == b"Own-v0").unwrap();
+    let changed = [&bytes[..at], b"Two-v0", &bytes[at + 6..]].concat();
+    fs::write(&model, changed).unwrap();
+    refused(own(&words, "here"));
+    fs::write(&model, bytes).unwrap();
+    // Another module.
+    fs::write(folder.path().join("here/own_envs.py"), format!("{module}import os\n")).unwrap();
+    refused(own(&words, "here"));
 }

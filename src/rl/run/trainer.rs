@@ -24,6 +24,7 @@ use crate::rl::run::Run;
 use crate::rl::run::episodes::EpisodeRecord;
 use crate::rl::run::progress::{Above, Progress};
 use crate::rl::settings::options::{OnWriteError, RunOptions};
+use crate::rl::settings::trust::EnvSettings;
 use crate::rl::summary::Summary;
 use crate::rl::{checkpoint, interrupt};
 use crate::runtime::Runtime;
@@ -187,6 +188,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             run.events.ignore_errors();
         }
         if rank == 0 {
+            EnvSettings::new(args.env_id(), options).remember();
             options.report_flags_without_effect();
             if options.track {
                 let settings = saved::settings(args)?;

@@ -1,11 +1,20 @@
 //! Trust in saved settings: a file from somebody else must not choose Python code that runs.
+//!
+//! Code that the user has trained with may run again: [`EnvSettings::remember`] writes an empty file
+//! into `PODRACER_HOME/trusted`, whose name is a hash of the working folder, the settings and the
+//! modules' files in that folder. A run folder has no part in it.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::envs::{self, is_pettingzoo, is_python};
 use crate::error::{Error, Result};
+use crate::files::private::{PrivateDir, open_regular};
+use crate::native::Settings;
 use crate::rl::files::shown;
 use crate::rl::settings::env_options::EnvOptions;
 use crate::rl::settings::options::RunOptions;
@@ -18,6 +27,9 @@ const GYMNASIUM_WRAPPERS: &str = "gymnasium.wrappers.";
 
 /// Keyword arguments whose texts are no code: the kind of images, and entries of a Dict.
 const PLAIN_KWARGS: [&str; 2] = ["render_mode", "filter_keys"];
+
+/// Most bytes of a module's file; with a larger one, the flag is always needed.
+const MAX_MODULE_BYTES: u64 = 1 << 24;
 
 /// Settings from which an environment is made.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,18 +50,80 @@ impl<'a> EnvSettings<'a> {
     }
 
     /// Checks that these settings, of the file `path`, make an environment without Python code of the
-    /// file's choice, unless the user trusts the file.
+    /// file's choice, unless the user trusts the file or has trained with the same code.
     ///
     /// # Errors
     /// [`Error::Argument`] that names the file, the environment and the flag.
     pub(in crate::rl) fn ensure_trusted(self, path: &Path, is_trusted: bool) -> Result<()> {
         let Some(code) = self.named_code().filter(|_| !is_trusted) else { return Ok(()) };
+        if self.is_remembered() {
+            return Ok(());
+        }
         Err(Error::Argument(format!(
             "{} names the environment {}, {code}\n  help: with {FLAG} that code runs with your \
              permissions; give the flag only if you trust the file's author",
             path.display(),
             shown(self.id)
         )))
+    }
+
+    /// Remembers that the user trains with the code that these settings name. Where that cannot be
+    /// written, the flag stays needed.
+    pub(in crate::rl) fn remember(self) {
+        if self.named_code().is_none() {
+            return;
+        }
+        if let (Some(folder), Some(name)) = (records(), self.record()) {
+            let _ = PrivateDir::create(&folder).map(|folder| folder.write(&name, &[]));
+        }
+    }
+
+    fn is_remembered(self) -> bool {
+        let (Some(folder), Some(name)) = (records(), self.record()) else { return false };
+        match PrivateDir::open(&folder) {
+            Ok(Some(folder)) => matches!(folder.file(&name, 0), Ok(Some(_))),
+            _ => false,
+        }
+    }
+
+    /// Returns the name of the record of these settings in this working folder; `None` if its modules
+    /// cannot be read.
+    fn record(self) -> Option<String> {
+        let EnvSettings { id, kwargs, wrappers } = self;
+        let folder = std::env::current_dir().and_then(|folder| folder.canonicalize()).ok()?;
+        let python = std::env::var("PODRACER_PYTHON").ok();
+        let folder_name = folder.to_str()?;
+        let mut hash = Sha256::new();
+        hash.update(json!([folder_name, python, id, kwargs, wrappers]).to_string());
+        for file in self.module_files(&folder) {
+            let mut bytes = Vec::new();
+            let module = open_regular(&folder.join(&file)).ok()?;
+            module.take(MAX_MODULE_BYTES + 1).read_to_end(&mut bytes).ok()?;
+            if bytes.len() as u64 > MAX_MODULE_BYTES {
+                return None;
+            }
+            hash.update(json!([file.to_str()?, bytes.len()]).to_string());
+            hash.update(bytes);
+        }
+        Some(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Returns the files below `folder` of modules that these settings name.
+    fn module_files(self, folder: &Path) -> BTreeSet<PathBuf> {
+        let options =
+            EnvOptions { kwargs: self.kwargs, wrappers: self.wrappers, timeout: 0 }.parse();
+        let wrappers = options.map(|options| options.wrappers).unwrap_or_default();
+        let names = self.id.split(':').chain(wrappers.iter().map(|(name, _)| name.as_str()));
+        let mut files = BTreeSet::new();
+        for name in names {
+            let mut module = PathBuf::new();
+            for part in name.split(['.', ':']) {
+                module.push(part);
+                files.extend([module.with_added_extension("py"), module.join("__init__.py")]);
+            }
+        }
+        files.retain(|file| folder.join(file).exists());
+        files
     }
 
     /// Describes the Python code that these settings name; `None` if they name none.
@@ -78,6 +152,11 @@ impl<'a> EnvSettings<'a> {
         let value = shown(&value.to_string());
         Some(format!("whose argument {}={value} may name a file or a module", shown(name)))
     }
+}
+
+/// Returns the folder of the records.
+fn records() -> Option<PathBuf> {
+    Settings::from_env().ok().map(|settings| settings.home.join("trusted"))
 }
 
 /// Returns true for a text, or a value that contains one; the names in an object are texts.
