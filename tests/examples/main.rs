@@ -5,7 +5,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use podracer::export::Exported;
+use podracer::rl::Algorithm;
 use podracer::rl::logging::tensorboard::{Value, read_events};
+use podracer::{distributions, nn, random, rl};
+
+/// The edit of `docs/custom-algorithm.md` that makes an algorithm's file one of another crate.
+macro_rules! registered_algorithm {
+    ($args:ty, $name:literal, $envs:ident, $($rest:tt)*) => {
+        podracer::algorithm!($args, "my_ppo", $($rest)*);
+    };
+}
+
+/// PPO's file as a copy in this crate, in which `crate::distributions` and the others are podracer's.
+#[path = "../../src/algos/ppo.rs"]
+mod copied;
 
 /// The program of an example, beside the folder of this test's own.
 fn program(name: &str) -> PathBuf {
@@ -195,4 +208,16 @@ fn sebulba_ppo_and_impala() {
     for name in ["sebulba_ppo", "sebulba_impala"] {
         assert_eq!(trained_steps(name, flags), 128, "{name}");
     }
+}
+
+#[test]
+fn an_algorithm_that_was_copied_trains_and_is_evaluated() {
+    let runs = tempfile::tempdir().unwrap();
+    let mut args = copied::Args::from_flags(["--total-timesteps=512", "--save-model"]).unwrap();
+    args.run.runs_dir = runs.path().into();
+    let summary = args.train().unwrap();
+    assert!(summary.exp_name == "my_ppo" && summary.eval_episodic_return.is_some(), "{summary}");
+    let words = ["my_ppo", "eval", "--run", &summary.run_dir, "--episodes=1"];
+    let status = rl::algorithm::run::<copied::Args>(words.iter().map(Into::into));
+    assert_eq!(status, std::process::ExitCode::SUCCESS);
 }
