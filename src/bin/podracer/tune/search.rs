@@ -48,7 +48,10 @@ impl FromStr for Search {
 
 fn interval(name: &str, log: bool, low: &str, high: &str) -> Result<Domain, String> {
     let Some(range) = range_of(name) else {
-        return Err(format!("--{name} is not a number: expected {name}=VALUE,VALUE,.."));
+        return Err(format!(
+            "no algorithm has a number --{name} (`podracer train ALGO --help` lists the flags); choices \
+             are {name}=VALUE,VALUE,.."
+        ));
     };
     let number = |text: &str| {
         let value = text.parse().ok().filter(|value: &f64| value.is_finite());
@@ -207,7 +210,7 @@ mod tests {
             ("gamma=linear:1:0.5", "gamma: 1 must be less than 0.5"),
             ("gamma=linear:a:0.5", "gamma: a is not a number"),
             ("gamma=linear:0:0.5:9", "expected NAME="),
-            ("norm-adv=linear:0:1", "--norm-adv is not a number"),
+            ("norm-adv=linear:0:1", "no algorithm has a number --norm-adv"),
         ] {
             let error = text.parse::<Search>().unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
