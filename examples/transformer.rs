@@ -38,35 +38,35 @@ const GUIDES: [&str; 8] = [
     include_str!("../docs/adding-an-op.md"),
 ];
 
+/// Attention heads of a block.
+const HEADS: usize = 4;
+
 /// Command line.
 #[derive(Parser)]
 pub struct Args {
     /// Gradient steps
-    #[arg(long, default_value = "400")]
+    #[arg(long, default_value = "1000")]
     pub steps: u32,
     /// Devices over which a batch is divided
     #[arg(long, default_value = "2")]
     pub num_devices: usize,
-    /// Sequences of a step, over all devices
+    /// Sequences of a batch, over all devices
     #[arg(long, default_value = "16")]
     pub batch_size: usize,
     /// Bytes of a sequence
     #[arg(long, default_value = "64")]
     pub length: usize,
     /// Blocks of the model
-    #[arg(long, default_value = "4")]
+    #[arg(long, default_value = "2")]
     pub layers: usize,
-    /// Attention heads of a block
-    #[arg(long, default_value = "4")]
-    pub heads: usize,
-    /// Features of each position
-    #[arg(long, default_value = "128")]
+    /// Features of each byte
+    #[arg(long, default_value = "64")]
     pub features: usize,
     /// Dropout rate
-    #[arg(long, default_value = "0.1")]
+    #[arg(long, default_value = "0.05")]
     pub dropout: f64,
     /// Learning rate at the end of the warm-up
-    #[arg(long, default_value = "3e-3")]
+    #[arg(long, default_value = "0.006")]
     pub learning_rate: f64,
     /// Compute in bfloat16; parameters stay in float32
     #[arg(long)]
@@ -74,7 +74,7 @@ pub struct Args {
     /// Recompute each block in the backward pass, which takes less memory and more time
     #[arg(long)]
     pub remat: bool,
-    /// Seed of the parameters, batches and dropout
+    /// Seed of the parameters, the batches and the dropout
     #[arg(long, default_value = "1")]
     pub seed: u64,
     /// Text file to learn instead of the guides
@@ -97,7 +97,7 @@ impl Block<Tensor> {
     fn init(key: Key<Tensor>, args: &Args) -> Block<Tensor> {
         let [attention, up, down] = key.split_n();
         let (features, kernel) = (args.features, init::lecun_normal());
-        let attention = MultiHeadDotProductAttention::init(attention, args.heads, features, kernel);
+        let attention = MultiHeadDotProductAttention::init(attention, HEADS, features, kernel);
         Block {
             norm1: LayerNorm::init(features),
             attention: MultiHeadDotProductAttention { dropout_rate: args.dropout, ..attention },
@@ -209,28 +209,27 @@ pub fn init_state(key: Key<Tensor>, args: &Args) -> TrainState<Tensor> {
     TrainState { model, opt_state, key }
 }
 
-/// One gradient step: the part of one device of the axis "data", which has its part of the batch.
+/// One gradient step on one device of the mesh axis "data", with this device's part of the batch.
 pub fn train_step(
-    (state, tokens): (TrainState<Tensor>, Tensor),
+    state: TrainState<Tensor>,
+    tokens: Tensor,
     args: &Args,
 ) -> (TrainState<Tensor>, Tensor) {
     let TrainState { model, opt_state, key } = state;
     let (dropout_key, key) = key.split();
-    // Another key on each device. The loss may be traced more than once, so it captures the key's words.
-    let dropout_key = dropout_key.fold_in(axis_index("data")).into_data();
-    let loss_fn =
-        |model: Transformer<Tensor>| loss(&model, tokens, Some(Key::from_data(dropout_key)));
+    // Each device drops other elements. The loss may be traced twice, so it captures the key's words.
+    let words = dropout_key.fold_in(axis_index("data")).into_data();
+    let loss_fn = |model: Transformer<Tensor>| loss(&model, tokens, Some(Key::from_data(words)));
     let (loss, grads) = pmean(value_and_grad(loss_fn)(model.clone()), "data");
     let (model, opt_state) = optimizer(args).step(model, grads, opt_state);
     (TrainState { model, opt_state, key }, loss)
 }
 
 /// Sequences of `length + 1` bytes from random places of `text`.
-fn sample_batch(key: Key<Tensor>, text: Tensor, batch_size: usize, length: usize) -> Tensor {
-    let end = (text.dim(0) - length) as i32;
-    let starts = random::randint(key, [batch_size], 0, end, DType::I32);
-    let sequence = |start: Tensor| text.dynamic_slice_axis(0, start, length + 1);
-    vmap(sequence)(starts).to(DType::I32)
+fn sample_batch(key: Key<Tensor>, text: Tensor, args: &Args) -> Tensor {
+    let end = (text.dim(0) - args.length) as i32;
+    let starts = random::randint(key, [args.batch_size], 0, end, DType::I32);
+    vmap(|start: Tensor| text.dynamic_slice_axis(0, start, args.length + 1))(starts)
 }
 
 /// Continues `prompt`, a sequence of the model's length, by `count` bytes.
@@ -241,76 +240,74 @@ fn generate(model: &Transformer<Tensor>, prompt: Tensor, key: Key<Tensor>, count
         let kept = window.slice_axis(0, 1, window.dim(0));
         (concatenate(&[kept, next], 0), next)
     };
-    scan(write, prompt, key.split_batch(count)).1.reshape([count])
+    scan(write, prompt, key.split_batch(count)).1.squeeze(-1)
 }
 
-/// Cross-entropy in nats of predicting each byte by its frequency alone.
-fn unigram_entropy(text: &[u8]) -> f64 {
+/// Cross-entropy in nats of bytes predicted by their frequencies alone.
+fn unigram_entropy(text: &[i32]) -> f64 {
     let mut counts = [0; 256];
-    text.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+    text.iter().for_each(|byte| counts[*byte as usize] += 1);
     let shares = counts.iter().map(|count| f64::from(*count) / text.len() as f64);
     shares.filter(|share| *share > 0.0).map(|share| -share * share.ln()).sum()
 }
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let text = match &args.text {
+    let bytes = match &args.text {
         Some(path) => std::fs::read(path).map_err(|error| Error::Argument(error.to_string()))?,
         None => GUIDES.concat().into_bytes(),
     };
-    let (train, held_out) = text.split_at(text.len() * 9 / 10);
+    let text: Vec<i32> = bytes.into_iter().map(i32::from).collect();
     println!("{} bytes, unigram entropy {:.3}", text.len(), unigram_entropy(&text));
-    let [train, held_out] = [train, held_out].map(|part| Array::new([part.len()], part));
-    let (train, held_out) = (train?, held_out?);
+    let (train_text, held_out) = text.split_at(text.len() * 9 / 10);
+    let train_text = Array::from(train_text);
 
     Runtime::start(RuntimeOptions::with_cpu_devices(args.num_devices))?;
     let mesh = make_mesh(&[args.num_devices], &["data"])?;
-    // The state is on every device, a batch is divided.
+    // State and model are replicated; batches are divided.
     let specs = (P(()), P("data"));
-    let step = |(state, tokens): (TrainState<Tensor>, Tensor)| train_step((state, tokens), &args);
+    let step = |(state, tokens)| train_step(state, tokens, &args);
     let step = sharded_jit(shard_map(step, &mesh, specs.clone(), P(())));
-    let evaluate =
-        |(model, tokens): (Transformer<Tensor>, Tensor)| pmean(loss(&model, tokens, None), "data");
+    let evaluate = |(model, tokens)| pmean(loss(&model, tokens, None), "data");
     let evaluate = sharded_jit(shard_map(evaluate, &mesh, specs, P(())));
-    let batch = |size: usize| {
-        let (seed, length) = (args.seed, args.length);
-        jit(move |(text, i): (Tensor, Tensor)| {
-            sample_batch(Key::constant(seed).fold_in(i), text, size, length)
-        })
-    };
-    let (train_batch, held_out_batch) = (batch(args.batch_size), batch(8 * args.batch_size));
+    let sample = jit(|(text, i): (Tensor, Tensor)| {
+        sample_batch(Key::constant(args.seed).fold_in(i), text, &args)
+    });
 
-    let held_out_tokens = held_out_batch.call((held_out.clone(), Array::from(0i32)))?;
-    let held_out_tokens = device_put(&held_out_tokens, (&mesh, P("data")))?;
+    // All of the held-out text, in sequences of `length + 1` bytes.
+    let rows = held_out.len() / (args.length + 1) / args.num_devices * args.num_devices;
+    let held_out = Array::new([rows, args.length + 1], &held_out[..rows * (args.length + 1)])?;
+    let held_out_tokens = device_put(&held_out, (&mesh, P("data")))?;
     let state = jit(|key| init_state(key, &args)).call(Key::new(args.seed))?;
     let mut state = device_put(&state, (&mesh, P(())))?;
-    let (mut seconds, mut timed_steps, mut sum, mut summed) = (0.0, 0, 0.0, 0);
+
+    let report_every = (args.steps / 10).max(1);
+    let (mut sum, mut start) = (0.0, Instant::now());
     for i in 1..=args.steps {
-        let tokens = train_batch.call((train.clone(), Array::from(i as i32)))?;
+        let tokens = sample.call((train_text.clone(), Array::from(i)))?;
         let tokens = device_put(&tokens, (&mesh, P("data")))?;
-        let start = Instant::now();
         let loss;
         (state, loss) = step.call((state, tokens))?;
-        (sum, summed) = (sum + device_get(&loss)?.item::<f32>()?, summed + 1);
-        if i > 1 {
-            (seconds, timed_steps) = (seconds + start.elapsed().as_secs_f64(), timed_steps + 1);
-        }
-        if i % (args.steps / 10).max(1) == 0 {
+        sum += device_get(&loss)?.item::<f32>()?;
+        if i % report_every == 0 {
+            let ms = 1e3 * start.elapsed().as_secs_f64() / f64::from(report_every);
             let held_out_loss = evaluate.call((state.model.clone(), held_out_tokens.clone()))?;
             let held_out_loss = device_get(&held_out_loss)?.item::<f32>()?;
-            let ms = 1e3 * seconds / f64::from(timed_steps.max(1));
-            let loss = sum / summed as f32;
-            println!("step {i:4}  loss {loss:.3}  held-out loss {held_out_loss:.3}  {ms:.1} ms a step");
-            (sum, summed) = (0.0, 0);
+            let loss = sum / report_every as f32;
+            println!("step {i:5}  loss {loss:.3}  held-out {held_out_loss:.3}  {ms:.1} ms a step");
+            (sum, start) = (0.0, Instant::now());
         }
     }
 
-    let model = device_get(&state.model)?;
-    let write = jit(|(model, text, key): (Transformer<Tensor>, Tensor, Key<Tensor>)| {
-        generate(&model, text.slice_axis(0, 0, args.length).to(DType::I32), key, 300)
+    let write = jit(|(model, held_out, key): (Transformer<Tensor>, Tensor, Key<Tensor>)| {
+        let prompt = held_out.index_axis(0, 0).slice_axis(0, 0, args.length);
+        (prompt, generate(&model, prompt, key, 300))
     });
-    let bytes = write.call((model, held_out, Key::new(args.seed)))?.to_vec::<i32>()?;
-    let bytes: Vec<u8> = bytes.iter().map(|byte| *byte as u8).collect();
-    println!("{}", String::from_utf8_lossy(&bytes));
+    let model = device_get(&state.model)?;
+    let (prompt, written) = write.call((model, held_out, Key::new(args.seed)))?;
+    for (title, tokens) in [("prompt", prompt), ("written", written)] {
+        let bytes: Vec<u8> = tokens.to_vec::<i32>()?.into_iter().map(|byte| byte as u8).collect();
+        println!("--- {title}\n{}", String::from_utf8_lossy(&bytes));
+    }
     Ok(())
 }
