@@ -1,8 +1,9 @@
 //! Trains one network twice, on one device with `jit` and on several with `pmap`, and compares them.
 //!
-//! You learn data-parallel training: `replicate` puts the same state on every device, `shard` divides the
-//! batch, and `pmean` averages the gradients, so that all devices take the same step. On CPU one
-//! process has as many devices as it asks for.
+//! You learn data-parallel training with `pmap`: `replicate` puts the same state on every device, `shard`
+//! divides the batch, and `pmean` averages the gradients, so that all devices take the same step. On CPU one
+//! process has as many devices as it asks for. `pmap` is JAX's older way; new programs use `shard_map`, as the
+//! example `transformer` does.
 //!
 //! ```sh
 //! cargo run --release --example pmap_data_parallel -- --num-devices 4

@@ -156,12 +156,12 @@
 //!
 //! | Devices | JAX | |
 //! |---|---|---|
-//! | [`pmap()`], [`replicate`], [`shard`], [`unreplicate`], [`unshard`] | `jax.pmap`, `flax.jax_utils` | one program for each device |
+//! | [`shard_map`] | `jax.shard_map` | a function of shards, with collectives along mesh axes |
 //! | [`psum`], [`pmean`], [`pmax`], [`pmin`], [`all_gather`], [`ppermute`], [`axis_index`] | `lax.psum` and so on | sums and exchanges over a mapped axis |
 //! | [`Mesh`], [`make_mesh`], [`P`], [`NamedSharding`] | `jax.sharding` | devices in a grid with named axes |
 //! | [`device_put`], [`device_get`] | the same | a value divided over a mesh, and back |
-//! | [`shard_map`] | `jax.shard_map` | a function of shards, with collectives along mesh axes |
 //! | [`sharded_jit`], [`with_sharding_constraint`] | `jax.jit` with shardings | whole values, divided by the compiler |
+//! | [`pmap()`], [`replicate`], [`shard`], [`unreplicate`], [`unshard`] | `jax.pmap`, `flax.jax_utils` | JAX's older way: one program for each device |
 //!
 //! | Values | JAX | |
 //! |---|---|---|
@@ -307,6 +307,8 @@ mod documents {
     #[cfg(feature = "rl")]
     #[doc = include_str!("../docs/policy-service.md")]
     struct PolicyService;
+    #[doc = include_str!("../docs/language-model.md")]
+    struct LanguageModel;
     #[doc = include_str!("../docs/sharding.md")]
     struct Sharding;
     #[doc = include_str!("../docs/recompiles.md")]

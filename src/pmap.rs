@@ -1,4 +1,5 @@
-//! [`pmap`]: one function on several devices at once, each with its own part of the data.
+//! [`pmap`]: one function on several devices at once, each with its own part of the data. It is JAX's older
+//! way; [`shard_map`](crate::shard_map) is the newer one.
 //!
 //! ```text
 //! host              device 0     device 1     ...
@@ -56,7 +57,8 @@ pub struct Pmap<A, B, F> {
 
 /// `jax.pmap`: maps `f` over devices. Each device runs `f` on its part of every leaf of the
 /// argument; `f` gets the token of the axis that the devices form, named `axis`, with which
-/// [`psum`](crate::psum), [`pmean`](crate::pmean) and the other collectives work.
+/// [`psum`](crate::psum), [`pmean`](crate::pmean) and the other collectives work. It is JAX's older way to
+/// use several devices; [`shard_map`](crate::shard_map) is the newer one.
 ///
 /// The devices are those of the argument, whose leaves must all be on the same ones. If several
 /// processes' devices work together ([`Runtime::start_distributed`]), all of them make the same calls,

@@ -3,7 +3,7 @@
 use std::hash::Hasher;
 
 use super::init::{self, Init};
-use super::norms::moments;
+use super::norms::{moments, wide, widened};
 use crate::random::Key;
 use crate::trace::ops::{self, ConvOptions, ConvTranspose};
 use crate::trace::tensor::{fail_op, op};
@@ -211,20 +211,28 @@ impl LayerNorm<Tensor> {
         LayerNorm { scale, bias: ops::zeros([features], DType::F32), eps: 1e-6 }
     }
 
-    /// Maps `x: [.., features]` to the same shape.
+    /// Maps `x: [.., features]` to the same shape and element type. `f16` and `bf16` are normalized in
+    /// f32, as in flax.
     #[op("LayerNorm::apply")]
     pub fn apply(&self, x: Tensor) -> Tensor {
-        let centered = x - x.mean(-1).expand_dims(-1);
+        let x_wide = widened("LayerNorm", x);
+        let centered = x_wide - x_wide.mean(-1).expand_dims(-1);
         let variance = centered.square().mean(-1).expand_dims(-1);
-        centered * ((variance + self.eps).rsqrt() * self.scale) + self.bias
+        self.scaled(centered, variance).to(x.dtype())
     }
 
     /// [`LayerNorm::apply`] with the statistics of the elements for which `mask`, bool of a shape that
     /// broadcasts to that of `x`, holds: flax's `mask`.
     #[op("LayerNorm::apply_masked")]
     pub fn apply_masked(&self, x: Tensor, mask: Tensor) -> Tensor {
-        let (mean, variance) = moments("LayerNorm", x, Some(mask), &[-1]);
-        (x - mean) * ((variance + self.eps).rsqrt() * self.scale) + self.bias
+        let x_wide = widened("LayerNorm", x);
+        let (mean, variance) = moments("LayerNorm", x_wide, Some(mask), &[-1]);
+        self.scaled(x_wide - mean, variance).to(x.dtype())
+    }
+
+    #[track_caller]
+    fn scaled(&self, centered: Tensor, variance: Tensor) -> Tensor {
+        centered * ((variance + self.eps).rsqrt() * wide(self.scale)) + wide(self.bias)
     }
 }
 

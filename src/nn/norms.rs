@@ -1,6 +1,7 @@
 //! Normalization layers with a trainable scale and bias.
 //!
-//! Statistics of `f16` and `bf16` are computed in f32; the result has the element type of the input.
+//! Statistics of `f16` and `bf16` are computed in f32; the result has the element type of the input. The
+//! parameters of a layer for such inputs are in f32 or narrow themselves.
 
 use crate::trace::ops;
 use crate::trace::tensor::{fail_op, op};
@@ -13,6 +14,12 @@ pub(super) fn widened(op: &str, x: Tensor) -> Tensor {
     if !x.dtype().is_float() {
         fail_op(op, format!("takes floats, and was given {}", x.ty()));
     }
+    wide(x)
+}
+
+/// Converts narrow floats to f32.
+#[track_caller]
+pub(super) fn wide(x: Tensor) -> Tensor {
     if matches!(x.dtype(), DType::F16 | DType::BF16) { x.to(DType::F32) } else { x }
 }
 
@@ -58,15 +65,15 @@ pub(super) fn moments(
     (mean, mean_of(op, (x - mean).square(), mask, axes))
 }
 
-/// Computes `x * scale + bias` with the parameters that there are.
+/// Computes `x * scale + bias` with the parameters that there are. Narrow parameters are widened.
 #[track_caller]
 pub(super) fn scaled(x: Tensor, scale: Option<Tensor>, bias: Option<Tensor>) -> Tensor {
     let x = match scale {
-        Some(scale) => x * scale,
+        Some(scale) => x * wide(scale),
         None => x,
     };
     match bias {
-        Some(bias) => x + bias,
+        Some(bias) => x + wide(bias),
         None => x,
     }
 }

@@ -9,6 +9,7 @@ mod env_pools;
 #[path = "../it/fixture.rs"]
 mod fixture;
 mod function_cache;
+mod language_model;
 mod mesh;
 mod model_training;
 #[path = "../models/mod.rs"]

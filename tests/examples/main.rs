@@ -152,6 +152,19 @@ fn vmap_hyperparameters() {
 }
 
 #[test]
+fn transformer() {
+    let flags = "--steps 60 --batch-size 4 --length 16 --layers 2 --features 16 --bf16 --remat";
+    let out = run_here("transformer", flags);
+    let steps = lines(&out, "step ");
+    assert_eq!(steps.len(), 10, "{out}");
+    for label in ["loss ", "held-out "] {
+        assert!(number(steps[9], label) < number(steps[0], label), "{out}");
+    }
+    let (_, written) = out.split_once("--- written\n").unwrap();
+    assert!(!written.trim().is_empty(), "{out}");
+}
+
+#[test]
 fn pmap_data_parallel() {
     let flags = "--num-devices 2 --batch-size 64 --hidden 16 --steps 3";
     let out = run_here("pmap_data_parallel", flags);

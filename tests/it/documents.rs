@@ -188,13 +188,14 @@ fn summary_lists_every_page() {
     assert_eq!(listed, pages);
 }
 
-const GUIDES: [&str; 8] = [
+const GUIDES: [&str; 9] = [
     "getting-started",
     "jax-users",
     "cleanrl-users",
     "custom-environment",
     "custom-robot",
     "custom-algorithm",
+    "language-model",
     "faq",
     "glossary",
 ];
@@ -352,7 +353,7 @@ fn examples_show_their_command_and_are_in_the_readme() {
         assert!(readme.contains(&format!("[`{name}`](examples/{name}.rs)")), "{name}");
         count += 1;
     }
-    assert_eq!(count, 13);
+    assert_eq!(count, 14);
 }
 
 /// The words of Rust sources, without their comments.
