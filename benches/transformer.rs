@@ -66,7 +66,10 @@ fn main() -> Result<()> {
         ("f32 2 devices no-dropout", 2, &["--dropout", "0"]),
         ("f32 2 devices remat", 2, &["--remat"]),
         ("bf16 2 devices", 2, &["--bf16"]),
+        ("bf16 2 devices no-dropout", 2, &["--bf16", "--dropout", "0"]),
         ("bf16 2 devices remat", 2, &["--bf16", "--remat"]),
+        ("f32 2 devices remat no-dropout", 2, &["--remat", "--dropout", "0"]),
+        ("bf16 2 devices remat no-dropout", 2, &["--bf16", "--remat", "--dropout", "0"]),
     ] {
         measure(&mut peer, name, devices, flags)?;
     }
