@@ -522,11 +522,11 @@ fn make_envs(args: &Args) -> Result<(Vec<DeviceInit<Array>>, XlaPool, Sizes)> {
 }
 
 fn train(args: &Args) -> Result<Summary> {
+    let (device_inits, envs, sizes) = make_envs(args)?;
     let devices = args.devices();
     let last_device = devices.iter().copied().max().unwrap_or(0);
     let options = RuntimeOptions::with_cpu_devices(last_device.saturating_add(1));
     Runtime::running_or_started(options)?.ensure_device(last_device)?;
-    let (device_inits, envs, sizes) = make_envs(args)?;
     let mut trainer = Trainer::start(args, args.batch_size() as u64)?;
     // The initial parameters are those of rank 0 on all devices.
     type Init = (DeviceInit<Tensor>, Key<Tensor>);
