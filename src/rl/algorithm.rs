@@ -443,23 +443,33 @@ fn words(program: &OsStr, subcommand: &str, args: &[OsString]) -> Vec<OsString> 
     [format!("{file} {subcommand}").into()].into_iter().chain(args.iter().cloned()).collect()
 }
 
+/// Help of an algorithm's program on the words that it takes in place of flags.
+const SUBCOMMANDS: &str = "\
+In place of flags:
+  eval --run RUN    Evaluate a saved model; `eval --help` lists its flags
+  export --run RUN  Write its policy for other programs; `export --help` lists its flags
+";
+
 /// Entry point of an algorithm's program: trains with the flags of the command line, or with the
 /// word `eval` evaluates a saved model, with `export` writes its policy, and prints the result or the
 /// error.
 pub fn main<A: Algorithm>() -> ExitCode {
-    run::<A>(std::env::args_os())
+    run_as::<A>(|| ranged_command::<A>().after_help(SUBCOMMANDS), std::env::args_os().collect())
 }
 
 /// Like [`main`], with the given command line.
 pub fn run<A: Algorithm>(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let mut args: Vec<OsString> = args.into_iter().collect();
+    run_as::<A>(ranged_command::<A>, args.into_iter().collect())
+}
+
+fn run_as<A: Algorithm>(command: fn() -> Command, mut args: Vec<OsString>) -> ExitCode {
     if args.is_empty() {
         args.push(A::NAME.into());
     }
     match args.get(1).and_then(|word| word.to_str()) {
         Some("eval") => print(eval_own::<A>(&args[0], &args[2..]), false),
         Some("export") => print(export_own::<A>(&args[0], &args[2..]), false),
-        _ => print(parse_with(ranged_command::<A>, args).map(|args: A| trained(&args)), true),
+        _ => print(parse_with(command, args).map(|args: A| trained(&args)), true),
     }
 }
 

@@ -25,6 +25,13 @@ fn bash_completes_commands_algorithms_flags_and_environments() {
     assert_eq!(offered(&["podracer", "train", "ppo", "--learning"]), ["--learning-rate"]);
     assert_eq!(offered(&["podracer", "train", "ppo", "--env-id", "Pend"])[0], "Pendulum-v1");
     assert_eq!(offered(&["podracer", "eval", "--episo"]), ["--episodes"]);
+    assert_eq!(offered(&["podracer", "tune", "dqn_a"]), ["dqn_anakin", "dqn_atari"]);
+    assert_eq!(
+        offered(&["podracer", "benchmark", "--algos", "crossq"])[0],
+        "crossq_continuous_action"
+    );
+    assert_eq!(offered(&["podracer", "compare", "--algos", "td3"]), ["td3_continuous_action"]);
+    assert_eq!(offered(&["podracer", "envs", "Pend"])[0], "Pendulum-v1");
 }
 
 #[test]

@@ -217,6 +217,13 @@ fn training_episodes_are_filmed_and_learning_is_the_same() {
         let at = |name: &[u8]| bytes.windows(4).position(|part| part == name).unwrap();
         assert!(&bytes[4..8] == b"ftyp" && at(b"moov") < at(b"mdat"));
     }
+    let script = "import sys, imageio_ffmpeg; \
+                  print(next(imageio_ffmpeg.read_frames(sys.argv[1]))['fps'])";
+    let video = dir.join("videos/episode-0.mp4");
+    let found =
+        std::process::Command::new(python).args(["-c", script]).arg(video).output().unwrap();
+    // CartPole's `render_fps` in Gymnasium.
+    assert_eq!(String::from_utf8(found.stdout).unwrap().trim(), "50.0");
     assert_eq!(returns(&dir), returns(&run_dir(plain.path())));
 }
 

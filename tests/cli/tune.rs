@@ -80,8 +80,9 @@ fn searches_that_no_run_can_have_are_refused() {
         (
             "--search gama=0.9,0.99",
             1,
-            "ppo has no hyperparameter --gama; `podracer train ppo --help`",
+            "ppo has no hyperparameter --gama; did you mean gamma? `podracer train ppo --help`",
         ),
+        ("--search lr=0.1,0.2", 1, "; did you mean learning-rate?"),
         ("--search seed=1,2", 1, "ppo has no hyperparameter --seed"),
         ("--search gamma=0.9,1.5", 1, "--search gamma=0.9,1.5: "),
         ("--search gamma=linear:0.9:1.5", 1, "must be a number from 0 to 1"),

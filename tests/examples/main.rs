@@ -224,6 +224,14 @@ fn sebulba_ppo_and_impala() {
 }
 
 #[test]
+fn the_help_of_an_own_program_has_flags_and_subcommands() {
+    let help = run_here("ppo_envpool_jit", "--help");
+    for part in ["Usage: ppo_envpool_jit [FLAGS]", "--learning-rate", "  eval --run RUN  "] {
+        assert!(help.contains(part), "{part} is not in\n{help}");
+    }
+}
+
+#[test]
 fn an_algorithm_that_was_copied_trains_and_is_evaluated() {
     let runs = tempfile::tempdir().unwrap();
     let mut args = copied::Args::from_flags(["--total-timesteps=512", "--save-model"]).unwrap();

@@ -39,15 +39,32 @@ pub fn script(settings: &Settings) -> Result<String> {
     Ok(String::from_utf8_lossy(&script).into_owned())
 }
 
-/// The command with the algorithms as subcommands of `train`, and with ids of environments.
+/// Flags and arguments that take an id of an environment.
+const ENV_IDS: [&str; 3] = ["env_id", "env_ids", "filter"];
+/// Flags and arguments that take a name of an algorithm.
+const ALGOS: [&str; 2] = ["algo", "algos"];
+
+/// The command with the algorithms as subcommands of `train`, with names of algorithms and ids of
+/// environments.
 fn completed<A: CommandFactory>() -> Command {
-    let ids = || list_envs().into_iter().map(CompletionCandidate::new).collect::<Vec<_>>();
-    let algorithms = ALGORITHMS.iter().map(move |entry| {
-        let command = (entry.command)().name(entry.name);
-        command.mut_arg("env_id", |arg| arg.add(ArgValueCandidates::new(ids)))
-    });
-    A::command().mut_subcommand("train", |train| {
+    let algorithms = ALGORITHMS.iter().map(|entry| with_values((entry.command)().name(entry.name)));
+    A::command().mut_subcommands(with_values).mut_subcommand("train", |train| {
         let about = train.get_about().cloned().unwrap_or_default();
         Command::new("train").about(about).subcommands(algorithms)
     })
+}
+
+/// Offers the values of the flags and arguments that take a known name.
+fn with_values(command: Command) -> Command {
+    let env_ids = || candidates(list_envs());
+    let algos = || candidates(ALGORITHMS.iter().map(|entry| entry.name).collect());
+    command.mut_args(|arg| match arg.get_id().as_str() {
+        id if ENV_IDS.contains(&id) => arg.add(ArgValueCandidates::new(env_ids)),
+        id if ALGOS.contains(&id) => arg.add(ArgValueCandidates::new(algos)),
+        _ => arg,
+    })
+}
+
+fn candidates(names: Vec<&str>) -> Vec<CompletionCandidate> {
+    names.into_iter().map(CompletionCandidate::new).collect()
 }

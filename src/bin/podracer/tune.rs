@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args, ValueEnum};
 use podracer::algos::registry;
 use podracer::error::{Error, Result};
 use podracer::output;
@@ -19,6 +19,7 @@ use podracer::rl::interrupt;
 use podracer::rl::logging::tensorboard::Value;
 use podracer::rl::returns::RETURN_WINDOW;
 use serde_json::Map;
+use strsim::levenshtein;
 
 use super::benchmark::job::Job;
 use super::benchmark::{quoted, runner};
@@ -116,6 +117,16 @@ pub fn tune(settings: &Settings) -> Result<String> {
     tuner.report()
 }
 
+/// Returns the flag whose words begin with the letters of `name`, as `learning-rate` for `lr`, or else
+/// the one that differs in the fewest letters, if these are few.
+fn similar_flag<'a>(name: &str, flags: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let initials =
+        |flag: &str| flag.split('-').filter_map(|word| word.chars().next()).eq(name.chars());
+    let distance = |flag| if initials(flag) { 0 } else { levenshtein(name, flag) };
+    let nearest = flags.filter(|flag| *flag != name).map(|flag| (distance(flag), flag)).min()?;
+    (nearest.0 <= 1 + name.len() / 3).then_some(nearest.1)
+}
+
 /// Checks flags and searches without starting a run; returns the timesteps of a run.
 fn check(settings: &Settings) -> Result<u64> {
     let entry = registry::find(&settings.algo)?;
@@ -125,10 +136,13 @@ fn check(settings: &Settings) -> Result<u64> {
         if ["seed", "env-id", "resume", "runs-dir", "json", "total-timesteps"].contains(&flag)
             || !command.get_arguments().any(|arg| arg.get_long() == Some(flag))
         {
+            let flags = command.get_arguments().filter_map(Arg::get_long);
+            let hint = similar_flag(flag, flags).map(|flag| format!("; did you mean {flag}?"));
             return Err(Error::Argument(format!(
-                "--search {search}: {} has no hyperparameter --{flag}; `podracer train {0} \
+                "--search {search}: {0} has no hyperparameter --{flag}{1} `podracer train {0} \
                  --help` lists its flags",
-                entry.name
+                entry.name,
+                hint.as_deref().unwrap_or(";")
             )));
         }
         if settings.search[..k].iter().any(|other| other.name == search.name) {

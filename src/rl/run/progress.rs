@@ -57,6 +57,7 @@ pub struct Progress {
     display: Display,
     shown: Option<Instant>,
     latest: Option<State>,
+    is_latest_shown: bool,
 }
 
 #[derive(Debug)]
@@ -101,18 +102,25 @@ impl Progress {
             }
             (false, true) => Display::Quiet,
         };
-        Progress { total, display, shown: None, latest: None }
+        Progress { total, display, shown: None, latest: None, is_latest_shown: false }
     }
 
     /// Creates a progress that displays nothing.
     pub fn quiet() -> Progress {
-        Progress { total: 0, display: Display::Quiet, shown: None, latest: None }
+        Progress {
+            total: 0,
+            display: Display::Quiet,
+            shown: None,
+            latest: None,
+            is_latest_shown: false,
+        }
     }
 
     /// Updates the progress: the global step, the steps per second so far, and the mean return of
     /// the last episodes, if there are any. It is cheap: most calls display nothing.
     pub fn update(&mut self, step: u64, sps: f64, episodic_return: Option<f64>) {
         let state = State { step, sps, episodic_return };
+        self.is_latest_shown &= self.latest.is_some_and(|latest| latest.step == step);
         self.latest = Some(state);
         let interval = match self.display {
             Display::Bar(_) => BAR_INTERVAL,
@@ -132,6 +140,14 @@ impl Progress {
         }
     }
 
+    /// Sets the number of steps of the run.
+    pub fn set_total(&mut self, total: u64) {
+        self.total = total;
+        if let Display::Bar(bar) = &self.display {
+            bar.set_length(total);
+        }
+    }
+
     /// Prints a line above the bar; quiet progress drops it.
     pub fn note(&self, line: &str) {
         if !matches!(self.display, Display::Quiet) {
@@ -144,6 +160,7 @@ impl Progress {
 
     fn show(&mut self, state: State) {
         self.shown = Some(Instant::now());
+        self.is_latest_shown = true;
         match &self.display {
             Display::Bar(bar) => {
                 bar.set_position(state.step);
@@ -157,7 +174,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Some(state) = self.latest {
+        if let Some(state) = self.latest.filter(|_| !self.is_latest_shown) {
             self.show(state);
         }
         if let Display::Bar(bar) = &self.display {
@@ -223,7 +240,7 @@ mod tests {
         lines.update(1, 1.0, None);
         let shown = lines.shown.unwrap();
         lines.update(2, 1.0, None);
-        assert_eq!(lines.shown, Some(shown));
+        assert_eq!((lines.shown, lines.is_latest_shown), (Some(shown), false));
 
         let hidden = bar(10);
         let mut progress = Progress { display: Display::Bar(hidden.clone()), ..Progress::quiet() };

@@ -196,14 +196,12 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
                 tracker.into_iter().for_each(|tracker| run.events.track(tracker));
             }
         }
-        // Iterations are whole: a run of 500,000 timesteps ends after 976 rollouts of 512.
         let end = args.total_timesteps();
-        let last = end - end.checked_rem(iteration_steps).unwrap_or(0);
         Ok(Trainer {
             args,
             run,
             progress: match rank {
-                0 => Progress::new(last, options.json),
+                0 => Progress::new(end, options.json),
                 _ => Progress::quiet(),
             },
             timeline,
@@ -303,6 +301,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
     pub fn init_or_resume<S: Tree<Array>>(&mut self, init: S, mut envs: impl Envs) -> Result<S> {
         self.env_spec = envs.spec();
         self.film(&mut envs)?;
+        self.announce_end();
         let Some(run) = &self.args.options().resume else { return Ok(init) };
         let path = checkpoint_in(run);
         let metadata = algorithm::resumed_metadata(self.args, &path)?;
@@ -315,6 +314,17 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         self.window.1 = self.global_step;
         self.resumed_at = Some(self.global_step);
         Ok(state)
+    }
+
+    /// Reports the end of a run whose iterations do not fill `--total-timesteps`.
+    pub(in crate::rl) fn announce_end(&mut self) {
+        let (last, total) = (self.last_timestep(), self.args.total_timesteps());
+        self.progress.set_total(last);
+        if 0 < last && last < total {
+            self.progress.note(&format!(
+                "ends at {last} of {total} timesteps, after the last whole iteration"
+            ));
+        }
     }
 
     /// With `--capture-video` films training episodes of the first environment.
@@ -422,6 +432,12 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         let frequency = self.checkpoint_frequency();
         let passed = self.global_step - self.last_checkpoint;
         frequency > 0 && passed > 0 && (passed >= frequency || stopped || self.is_over())
+    }
+
+    /// Returns the timestep after the last whole iteration: a run of 500,000 timesteps has 976 rollouts
+    /// of 512.
+    fn last_timestep(&self) -> u64 {
+        self.end - self.end.checked_rem(self.iteration_steps).unwrap_or(0)
     }
 
     /// Returns true if no further iteration fits.

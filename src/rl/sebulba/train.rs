@@ -279,6 +279,7 @@ fn init_or_resume<A: Algorithm, S: Tree<Sharded>, P: Tree<Sharded>>(
     let mut envs = ActorEnvs { pools: &setup.envs, states: &[] };
     trainer.env_spec = envs.spec();
     if !trainer.is_resuming() {
+        trainer.announce_end();
         trainer.film(&mut envs)?;
         return Ok((state, env_states, boundary));
     }

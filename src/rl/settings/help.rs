@@ -26,7 +26,9 @@ const INDENT: usize = 8;
 pub(in crate::rl) fn page(command: &Command, name: &str) -> String {
     let about = command.get_about().map(|about| format!("{about}\n\n")).unwrap_or_default();
     let flags = flags(command);
-    format!("{about}Usage: {name} [FLAGS]\n\n{flags}\n  -h, --help  Print this help\n")
+    let after = command.get_after_help().map(|after| wrapped(&after.to_string(), INDENT));
+    let after = after.map(|lines| format!("\n{lines}")).unwrap_or_default();
+    format!("{about}Usage: {name} [FLAGS]\n\n{flags}\n  -h, --help  Print this help\n{after}")
 }
 
 /// Returns the flags of a command, a group after the other.
