@@ -206,7 +206,7 @@ fn training_episodes_are_filmed_and_learning_is_the_same() {
 
     let Some(python) = peers::python("PODRACER_PEER_PYTHON") else { return };
     let script = "import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_exe())";
-    let found = std::process::Command::new(python).args(["-c", script]).output().unwrap();
+    let found = std::process::Command::new(&python).args(["-c", script]).output().unwrap();
     let ffmpeg = String::from_utf8(found.stdout).unwrap();
     let mp4s = tempfile::tempdir().unwrap();
     let dir = filmed(mp4s.path(), flags, ffmpeg.trim());
