@@ -120,7 +120,12 @@ pub enum Origin {
     /// The result of an operation, as in `transpose`.
     Op(String),
     /// An argument of a traced function, or a slice or an element of one.
-    Argument,
+    Argument {
+        /// Index of the leaf, in the order of [`Tree`](crate::Tree).
+        leaf: usize,
+        /// Number of leaves of all arguments.
+        leaves: usize,
+    },
     /// A trace that has ended.
     EndedTrace,
 }
@@ -141,7 +146,12 @@ impl fmt::Display for OperandNote {
         let OperandNote { name, at, origin } = self;
         match origin {
             Origin::Op(op) => write!(f, "{name} is the result of {op} at {at}"),
-            Origin::Argument => write!(f, "{name} is an argument of the function traced at {at}"),
+            Origin::Argument { leaves: ..=1, .. } => {
+                write!(f, "{name} is the argument of the function traced at {at}")
+            }
+            Origin::Argument { leaf, .. } => {
+                write!(f, "{name} is leaf {leaf} of the arguments of the function traced at {at}")
+            }
             Origin::EndedTrace => write!(f, "{name} was made at {at}, in a trace that has ended"),
         }
     }
@@ -210,6 +220,10 @@ thread_local! {
 pub(crate) fn fail(error: TraceError) -> ! {
     if BOUNDARIES.get() == 0 {
         panic!("{error}");
+    }
+    if cfg!(panic = "abort") {
+        // The process ends here.
+        eprintln!("error: {error}");
     }
     // Not a panic: no hook runs, nothing is printed, and `catch` below takes the payload.
     panic::resume_unwind(Box::new(error))

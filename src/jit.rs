@@ -10,6 +10,7 @@ mod nan;
 
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::sync::Once;
 
 pub use self::cache::{Difference, Recompile, Stats};
 use self::cache::{FunctionCache, History, SignatureExecutable, function_cache_methods, leaves_of};
@@ -28,6 +29,7 @@ use crate::lower::cache::CacheOutcome;
 use crate::lower::dump::lowered;
 use crate::lower::pjrt::OptionValue;
 use crate::lower::stablehlo::{LowerOptions, Platform, stablehlo};
+use crate::output;
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::eval::eval;
@@ -294,7 +296,9 @@ impl<A: Tree<Tensor>, B: Tree<Tensor>, F: Fn(A) -> B> Jit<A, B, F> {
     }
 
     fn compile(&self, args: &A::With<Array>) -> Result<(JitExecutable, B)> {
-        let (program, template) = self.program(args)?;
+        let (program, template) = self.traced(args)?;
+        report_one_device(&program, self.name())?;
+        let program = catch(|| on_one_device(program, self.settings.at))?;
         let lowered = self.settings.lower(&self.cache.history, program)?;
         Ok((lowered.compile_for_calls()?, template))
     }
@@ -423,6 +427,22 @@ impl LoweredProgram {
         let recorder = self.recorder.take();
         Ok(JitExecutable { compiled: self.compile()?, recorder })
     }
+}
+
+/// Reports once that `jit` does not divide a `shard_map` over the devices that the process has.
+fn report_one_device(program: &Program, name: &str) -> Result<()> {
+    static REPORT: Once = Once::new();
+    let Some(mesh) = program.find_mesh(&|_| true) else { return Ok(()) };
+    let bodies: usize = mesh.iter().map(|axis| axis.size()).product();
+    if bodies > 1 && Runtime::get()?.client.devices().len() > 1 {
+        REPORT.call_once(|| {
+            output::stderr_line(format_args!(
+                "note: jit of {name} runs the {bodies} bodies of shard_map as one batch on one \
+                 device; sharded_jit runs them on {bodies} devices"
+            ));
+        });
+    }
+    Ok(())
 }
 
 fn any_nan(results: &[Array]) -> Result<bool> {

@@ -213,6 +213,9 @@ pub mod trace;
 pub mod tree;
 mod watch;
 
+/// The crate ndarray in the version that [`Array`] and [`Literal`] convert from and to.
+pub use ndarray;
+
 #[doc(inline)]
 pub use array::Array;
 #[doc(inline)]
@@ -280,12 +283,14 @@ pub use tree::Tree;
 /// }
 /// ```
 pub mod prelude {
-    pub use crate::optim::{Adam, AdamState};
+    pub use crate::optim::{Adam, AdamState, Optimizer};
     pub use crate::trace::ops::{constant, one_hot};
     pub use crate::{
-        Array, Axis, DType, Error, Key, Result, ScanOptions, Tensor, TensorType, Tree, checkpoint,
-        cond, eager, fori_loop, grad, interpret, jit, nn, optim, pmap, random, scan, scan_with,
-        tree, value_and_grad, vmap, where_, while_loop,
+        Array, Axis, DType, Error, Key, P, Result, ScanOptions, Tensor, TensorType, Tree,
+        axis_index, checkpoint, cond, custom_jvp, custom_vjp, eager, fori_loop, grad, hessian, hvp,
+        interpret, jacfwd, jacrev, jit, jvp, losses, make_mesh, nn, optim, pmap, pmean, psum,
+        random, scan, scan_with, shard_map, sharded_jit, tree, value_and_grad, vjp, vmap, where_,
+        while_loop,
     };
 }
 

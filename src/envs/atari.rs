@@ -72,8 +72,7 @@ pub fn make_atari(id: &str, options: &AtariOptions) -> Result<Box<dyn Env>> {
     let Some(game) = GAMES.iter().find(|game| game.id == id) else {
         let ids = GAMES.iter().map(|game| game.id).collect();
         return Err(Error::Env(format!(
-            "unknown Atari game \"{id}\"; the nearest are {}; `podracer envs` or \
-             list_envs() shows all",
+            "unknown Atari game \"{id}\"; {}`podracer envs` or list_envs() shows all",
             nearest(id, ids)
         )));
     };

@@ -99,10 +99,11 @@ impl Action<'_> {
     /// # Panics
     /// If the action is not discrete. The pool never passes such an action to an environment whose
     /// specification has a discrete action space.
+    #[track_caller]
     pub fn discrete(self) -> usize {
         match self {
             Action::Discrete(choice) => choice,
-            other => panic!("a discrete action is needed, this is {other:?}"),
+            other => panic!("{other:?} is not a discrete action; {}", other.accessor()),
         }
     }
 
@@ -110,10 +111,11 @@ impl Action<'_> {
     ///
     /// # Panics
     /// If the action is not multi-discrete.
+    #[track_caller]
     pub fn choices(&self) -> &[usize] {
         match self {
             Action::MultiDiscrete(choices) => choices,
-            other => panic!("an action of several choices is needed, this is {other:?}"),
+            other => panic!("{other:?} is not a multi-discrete action; {}", other.accessor()),
         }
     }
 
@@ -121,10 +123,20 @@ impl Action<'_> {
     ///
     /// # Panics
     /// If the action is not continuous or has no element `i`.
+    #[track_caller]
     pub fn continuous(self, i: usize) -> f32 {
         match self {
             Action::Box(values) => values[i],
-            other => panic!("a continuous action is needed, this is {other:?}"),
+            other => panic!("{other:?} is not a continuous action; {}", other.accessor()),
+        }
+    }
+
+    /// Names the method for an action of this kind.
+    fn accessor(self) -> &'static str {
+        match self {
+            Action::Discrete(_) => "`discrete()` returns its choice",
+            Action::MultiDiscrete(_) => "`choices()` returns its choices",
+            Action::Box(_) => "`continuous(i)` returns its element i",
         }
     }
 }
@@ -138,16 +150,31 @@ impl ObsMut<'_> {
     ///
     /// # Panics
     /// If the row is not a whole number of `T`: then `T` is not the type in the specification.
+    #[track_caller]
     pub fn elements<T: bytemuck::Pod>(&mut self) -> &mut [T] {
-        bytemuck::cast_slice_mut(self.0)
+        let bytes = self.0.len();
+        bytemuck::try_cast_slice_mut(self.0).unwrap_or_else(|_| {
+            let name = std::any::type_name::<T>();
+            panic!(
+                "the observation has {bytes} bytes, which are no row of {name}; its type is that \
+                 of the observation space"
+            )
+        })
     }
 
     /// Writes `values` into the row.
     ///
     /// # Panics
     /// If the row has another length.
+    #[track_caller]
     pub fn write<T: bytemuck::Pod>(&mut self, values: &[T]) {
-        self.elements::<T>().copy_from_slice(values);
+        let row = self.elements::<T>();
+        let (expected, found, name) = (row.len(), values.len(), std::any::type_name::<T>());
+        assert!(
+            expected == found,
+            "the observation space has {expected} elements of {name}, {found} were written"
+        );
+        row.copy_from_slice(values);
     }
 }
 

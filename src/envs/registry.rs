@@ -47,15 +47,16 @@ static REGISTERED: RwLock<BTreeMap<&'static str, Make>> = RwLock::new(BTreeMap::
 /// ```
 ///
 /// # Errors
-/// [`Error::Env`] if the id is empty or already names an environment.
+/// [`Error::Env`] if the id is empty, has a space, or already names an environment.
 pub fn register(
     id: &str,
     make: impl Fn() -> Result<Box<dyn Env>> + Send + Sync + 'static,
 ) -> Result<()> {
     let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
-    if id.is_empty() || known(id) || registered.contains_key(id) {
+    let is_word = !id.is_empty() && !id.chars().any(|c| c.is_whitespace() || c.is_control());
+    if !is_word || known(id) || registered.contains_key(id) {
         return Err(Error::Env(format!(
-            "cannot register \"{id}\": an id must be a name that no environment has yet"
+            "cannot register {id:?}: an id must be a name without spaces that no environment has yet"
         )));
     }
     // Ids live as long as the process, like those of the families.
@@ -160,8 +161,8 @@ fn make_of_family(id: &str) -> Result<Box<dyn Env>> {
             let all = list_envs();
             let count = all.len();
             Err(Error::Env(format!(
-                "unknown environment \"{id}\"; the nearest are {}; an environment of Gymnasium is \
-                 {}{id}; one that a program registers is known to that program alone; \
+                "unknown environment \"{id}\"; {}an environment of Gymnasium is {}{id}; \
+                 one that a program registers is known to that program alone; \
                  `podracer envs` or list_envs() shows all {count}",
                 nearest(id, all),
                 gymnasium::PREFIX,

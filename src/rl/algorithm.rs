@@ -369,11 +369,14 @@ pub(crate) fn play_saved<A: Algorithm>(
 /// # Errors
 /// [`Error::Argument`] for the model of another algorithm, and the errors of [`Algorithm::policy`].
 pub(crate) fn policy_of<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Result<Policy> {
-    saved_settings::<A>(path, metadata)?.policy(&checkpoint::load(path)?)
+    match metadata.env_spec {
+        Some(_) => recorded_policy::<A>(path, metadata),
+        // Models of older versions.
+        None => saved_settings::<A>(path, metadata)?.policy(&checkpoint::load(path)?),
+    }
 }
 
-/// Returns the policy of a model that `A` saved, for a program that does not train. The model says
-/// which spaces the environment has, so that none is made.
+/// Returns the policy of a model that `A` saved, for a program that does not train.
 ///
 /// # Errors
 /// [`Error::Argument`] for the model of another algorithm, for one without the spaces, and for a
@@ -382,6 +385,16 @@ pub(crate) fn trained_policy<A: Algorithm>(
     path: &Path,
     metadata: &SavedMetadata,
 ) -> Result<TrainedPolicy> {
+    let policy = TrainedPolicy::new(A::NAME, recorded_policy::<A>(path, metadata)?)?;
+    let saved = metadata.env_spec.as_ref();
+    Ok(policy.with_gymnasium_spaces(saved.and_then(|saved| saved.gymnasium.clone())))
+}
+
+/// Returns the policy of a model that says which spaces the environment has, so that none is made.
+///
+/// # Errors
+/// As [`policy_of`]; [`Error::Argument`] for a model without the spaces.
+fn recorded_policy<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Result<Policy> {
     let args: A = parse_saved(path, metadata)?;
     // Options for Python in the file do not become those of this process.
     files::ensure_env_id(args.env_id())?;
@@ -389,9 +402,7 @@ pub(crate) fn trained_policy<A: Algorithm>(
     args.check()?;
     let recorded = args.options().recorded_spec.set(metadata.spec(path)?);
     recorded.expect("it is empty after parsing");
-    let policy = TrainedPolicy::new(A::NAME, args.policy(&checkpoint::load(path)?)?)?;
-    let saved = metadata.env_spec.as_ref();
-    Ok(policy.with_gymnasium_spaces(saved.and_then(|saved| saved.gymnasium.clone())))
+    args.policy(&checkpoint::load(path)?)
 }
 
 /// Parses the settings of the run that saved a model.

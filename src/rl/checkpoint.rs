@@ -192,7 +192,10 @@ pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
     let bytes = files::read(path)?;
     let damaged = |problem: String| {
         let problem = shown_error(&problem);
-        Error::Argument(format!("{} is not a whole checkpoint: {problem}", path.display()))
+        Error::Argument(format!(
+            "{} is not a whole checkpoint (safetensors): {problem}",
+            path.display()
+        ))
     };
     let (header, info) =
         SafeTensors::read_metadata(&bytes).map_err(|error| damaged(error.to_string()))?;
@@ -243,7 +246,10 @@ pub(crate) fn load_metadata<M: DeserializeOwned>(path: impl AsRef<Path>) -> Resu
     }
     let header: Header = serde_json::from_slice(&header).map_err(|error| {
         let error = shown_error(&error);
-        Error::Argument(format!("{} is not a whole checkpoint: {error}", path.display()))
+        Error::Argument(format!(
+            "{} is not a whole checkpoint (safetensors): {error}",
+            path.display()
+        ))
     })?;
     parse_metadata(path, header.metadata.get(METADATA).map_or("null", String::as_str))
 }
@@ -427,7 +433,7 @@ mod tests {
         for damaged in [&bytes[..bytes.len() - 1], &bytes[..5], &[], &wrong_bool, &wrong_header] {
             fs::write(&path, damaged).unwrap();
             let error = load(&path).unwrap_err().to_string();
-            assert!(error.contains("is not a whole checkpoint: "), "{error}");
+            assert!(error.contains("is not a whole checkpoint (safetensors): "), "{error}");
         }
         fs::remove_file(&path).unwrap();
         assert!(matches!(load(&path), Err(Error::Io { .. })));

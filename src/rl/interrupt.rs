@@ -2,13 +2,15 @@
 //!
 //! The first signal asks the loop to stop: it ends, saves its model and closes its event file as at
 //! its regular end. The second ends the process at once with status 130. SIGHUP is not handled, so
-//! that `nohup` works.
+//! that `nohup` works. After training, the program handles signals as before.
 
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use libc::{SIGINT, SIGTERM, SIGXFSZ, c_int, sigaction};
 
 use crate::error::{Error, Result};
 use crate::output;
@@ -16,49 +18,105 @@ use crate::output;
 /// Exit status of an interrupted program: 128 + SIGINT.
 pub const EXIT_STATUS: i32 = 130;
 
-fn stop() -> &'static Arc<AtomicBool> {
-    static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-    STOP.get_or_init(Arc::default)
+/// True after the first signal.
+static STOP: AtomicBool = AtomicBool::new(false);
+/// True after the message about it.
+static REPORTED: AtomicBool = AtomicBool::new(false);
+static HANDLERS: Mutex<Handlers> = Mutex::new(Handlers { users: 0, before: Vec::new() });
+
+struct Handlers {
+    /// Number of [`Interruptible`] values.
+    users: usize,
+    /// Signals with the actions of the program itself.
+    before: Vec<(c_int, sigaction)>,
+}
+
+/// While a value exists, Ctrl-C and SIGTERM set the flag of [`requested`], and writes beyond the size
+/// limit of files are errors. When the last one is dropped, the flag is cleared and the signals have
+/// their former actions again.
+#[derive(Debug)]
+#[must_use]
+pub struct Interruptible(());
+
+extern "C" fn stop(_signal: c_int) {
+    if STOP.swap(true, Ordering::Relaxed) {
+        // SAFETY: `_exit` may be called in a signal handler.
+        unsafe { libc::_exit(EXIT_STATUS) }
+    }
+}
+
+fn handlers() -> MutexGuard<'static, Handlers> {
+    HANDLERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sets the action of a signal and returns the former one.
+fn replace(signal: c_int, handler: libc::sighandler_t) -> io::Result<sigaction> {
+    let mut before = MaybeUninit::zeroed();
+    // SAFETY: all zeros are a `sigaction`, with an empty mask. `stop` and `SIG_IGN` are handlers of the
+    // signals for which they are given.
+    unsafe {
+        let mut action: sigaction = MaybeUninit::zeroed().assume_init();
+        action.sa_sigaction = handler;
+        action.sa_flags = libc::SA_RESTART;
+        match libc::sigaction(signal, &action, before.as_mut_ptr()) {
+            0 => Ok(before.assume_init()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
 }
 
 /// Makes a write beyond the size limit of files (`ulimit -f`) an error, as in Python: the signal SIGXFSZ
 /// would end the process.
 pub fn ignore_file_size_signal() {
-    #[cfg(unix)]
-    // SAFETY: no handler is installed; the signal is ignored.
-    unsafe {
-        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    // A refusal changes nothing.
+    let _ = replace(SIGXFSZ, libc::SIG_IGN);
+}
+
+impl Interruptible {
+    /// Handles the signals until the value is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if the system refuses the handlers.
+    pub fn start() -> Result<Interruptible> {
+        let mut handlers = handlers();
+        handlers.users += 1;
+        let interruptible = Interruptible(());
+        if handlers.users > 1 {
+            return Ok(interruptible);
+        }
+        let stop = stop as extern "C" fn(c_int) as libc::sighandler_t;
+        for (signal, handler) in [(SIGINT, stop), (SIGTERM, stop), (SIGXFSZ, libc::SIG_IGN)] {
+            match replace(signal, handler) {
+                Ok(before) => handlers.before.push((signal, before)),
+                Err(error) => {
+                    drop(handlers);
+                    return Err(Error::Config(format!("cannot listen for Ctrl-C: {error}")));
+                }
+            }
+        }
+        Ok(interruptible)
     }
 }
 
-/// Makes Ctrl-C and SIGTERM set the flag. Calling it again changes nothing. Writes beyond the
-/// size limit of files become errors.
-///
-/// # Errors
-/// [`Error::Config`] if the system refuses the handlers.
-pub fn install() -> Result<()> {
-    static INSTALLED: OnceLock<std::result::Result<(), String>> = OnceLock::new();
-    ignore_file_size_signal();
-    let register = |signal| -> std::io::Result<()> {
-        // The order matters: when the first signal decides whether to end the process, the flag
-        // must still be unset.
-        flag::register_conditional_shutdown(signal, EXIT_STATUS, Arc::clone(stop()))?;
-        flag::register(signal, Arc::clone(stop()))?;
-        Ok(())
-    };
-    INSTALLED
-        .get_or_init(|| {
-            register(SIGINT).and_then(|()| register(SIGTERM)).map_err(|e| e.to_string())
-        })
-        .clone()
-        .map_err(|problem| Error::Config(format!("cannot listen for Ctrl-C: {problem}")))
+impl Drop for Interruptible {
+    fn drop(&mut self) {
+        let mut handlers = handlers();
+        handlers.users -= 1;
+        if handlers.users == 0 {
+            for (signal, before) in handlers.before.drain(..) {
+                // SAFETY: `before` is the action that the system returned for this signal.
+                unsafe { libc::sigaction(signal, &before, ptr::null_mut()) };
+            }
+            STOP.store(false, Ordering::Relaxed);
+            REPORTED.store(false, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Returns true if a signal asked to stop. The first call that returns true prints
 /// a message.
 pub fn requested() -> bool {
-    static REPORTED: AtomicBool = AtomicBool::new(false);
-    let requested = stop().load(Ordering::Relaxed);
+    let requested = STOP.load(Ordering::Relaxed);
     if requested && !REPORTED.swap(true, Ordering::Relaxed) {
         output::stderr_line("stopping; interrupt again to leave at once");
     }

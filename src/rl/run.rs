@@ -133,6 +133,18 @@ impl Run {
         })
     }
 
+    /// Logs the settings of a resumed run that differ from those it began with.
+    ///
+    /// # Errors
+    /// As [`Run::create`].
+    pub(in crate::rl) fn log_settings(
+        &mut self,
+        args: &impl Serialize,
+        global_step: u64,
+    ) -> Result<()> {
+        self.events.text("hyperparameters", &hyperparameter_table(args)?, global_step)
+    }
+
     /// Locks the folder of the checkpoint at `path` and removes temporary files that a killed
     /// process left in it.
     ///

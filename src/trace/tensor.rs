@@ -608,10 +608,13 @@ impl Tensor {
     fn note(self, name: String) -> OperandNote {
         let origin = STACK.with_borrow(|stack| {
             let Some(index) = stack.frame_of(self) else { return Origin::EndedTrace };
-            let program = &stack.frames[index].program;
+            let Frame { program, captures, .. } = &stack.frames[index];
             match program.equations.iter().find(|e| e.outputs.contains(&self.var)) {
                 Some(equation) => Origin::Op(equation.op.name().into()),
-                None => Origin::Argument,
+                None => Origin::Argument {
+                    leaf: program.inputs.iter().position(|var| *var == self.var).unwrap_or(0),
+                    leaves: program.inputs.len() - captures.len(),
+                },
             }
         });
         OperandNote { name, at: self.at, origin }

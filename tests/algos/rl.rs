@@ -53,17 +53,20 @@ fn tensorboard_reads_our_files() {
 #[cfg(unix)]
 mod interrupts {
     use std::io::{BufRead, BufReader, Read};
+    use std::os::unix::process::ExitStatusExt;
     use std::process::{Child, ChildStdout, Command, Stdio};
     use std::thread::sleep;
     use std::time::Duration;
 
-    use podracer::rl::interrupt;
+    use podracer::rl::interrupt::{self, Interruptible};
     use podracer::rl::logging::tensorboard::read_events;
 
     use super::run_in;
 
     /// How the child process is told its part.
     const PART: &str = "PODRACER_TEST_INTERRUPT";
+    /// What the child does once it is asked to stop.
+    const ENDING: &str = "PODRACER_TEST_ENDING";
     /// A script that only executes its arguments, in the same process.
     const PLAIN: &str = r#"exec "$0" "$@""#;
 
@@ -72,8 +75,7 @@ mod interrupts {
     #[ignore = "run by the tests of signals"]
     fn child() {
         let root = std::env::var_os(PART).expect("the test that runs this sets it");
-        interrupt::install().unwrap();
-        interrupt::install().unwrap();
+        let both = [Interruptible::start().unwrap(), Interruptible::start().unwrap()];
         let mut run = run_in(root.as_ref());
         run.events.scalar("charts/SPS", 1.0, 1).unwrap();
         println!("\nready {}", run.events.path().display());
@@ -82,8 +84,15 @@ mod interrupts {
         }
         run.events.scalar("charts/SPS", 2.0, 2).unwrap();
         println!("\nstopping");
-        if std::env::var_os("PODRACER_TEST_STUBBORN").is_some() {
-            sleep(Duration::from_secs(60));
+        match std::env::var(ENDING).unwrap().as_str() {
+            "slow" => sleep(Duration::from_secs(60)),
+            "serve" => {
+                drop(both);
+                assert!(!interrupt::requested());
+                println!("\nserving");
+                sleep(Duration::from_secs(60));
+            }
+            _ => {}
         }
     }
 
@@ -94,15 +103,13 @@ mod interrupts {
     }
 
     /// Starts the child from a shell script that executes its arguments.
-    fn start(script: &str, stubborn: bool) -> Running {
+    fn start(script: &str, ending: &str) -> Running {
         let root = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", script]).arg(std::env::current_exe().unwrap());
         command.args(["--exact", "rl::interrupts::child", "--ignored", "--nocapture"]);
-        command.env(PART, root.path()).stdout(Stdio::piped()).stderr(Stdio::null());
-        if stubborn {
-            command.env("PODRACER_TEST_STUBBORN", "1");
-        }
+        command.env(PART, root.path()).env(ENDING, ending);
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.spawn().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
         Running { process, output, _root: root }
@@ -124,7 +131,7 @@ mod interrupts {
     #[test]
     fn the_first_signal_stops_cleanly() {
         for name in ["INT", "TERM"] {
-            let mut running = start(PLAIN, false);
+            let mut running = start(PLAIN, "end");
             let events = running.line("ready ");
             running.signal(name);
             assert!(running.process.wait().unwrap().success());
@@ -134,12 +141,22 @@ mod interrupts {
 
     #[test]
     fn the_second_signal_ends_at_once() {
-        let mut running = start(PLAIN, true);
+        let mut running = start(PLAIN, "slow");
         running.line("ready ");
         running.signal("INT");
         running.line("stopping");
         running.signal("TERM");
         assert_eq!(running.process.wait().unwrap().code(), Some(interrupt::EXIT_STATUS));
+    }
+
+    #[test]
+    fn after_training_signals_are_the_programs_own() {
+        let mut running = start(PLAIN, "serve");
+        running.line("ready ");
+        running.signal("INT");
+        running.line("serving");
+        running.signal("TERM");
+        assert_eq!(running.process.wait().unwrap().signal(), Some(libc::SIGTERM));
     }
 
     /// The signals of a process that `/proc` lists in a row, as bits.
@@ -153,7 +170,7 @@ mod interrupts {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_hangup_is_left_to_nohup() {
-        let mut running = start(r#"trap "" HUP; exec "$0" "$@""#, false);
+        let mut running = start(r#"trap "" HUP; exec "$0" "$@""#, "end");
         let events = running.line("ready ");
         let bit = |signal: i32| 1_u64 << (signal - 1);
         let caught = signals(&running.process, "SigCgt:");

@@ -161,6 +161,16 @@ fn resuming_a_run_that_ended_says_so() {
     assert!(err.contains("nothing to resume: ") && err.contains("a larger number"), "{err}");
     let (status, _, err) = run(ppo(runs.path(), &format!("{resume} --total-timesteps 128")));
     assert!(status == 0 && !err.contains("nothing to resume"), "{err}");
+    // The settings that the run ended with are its last.
+    let settings = read_events(events(&run_dir(runs.path()))).unwrap().into_iter();
+    let settings: Vec<String> = settings
+        .filter_map(|event| match event.value {
+            Value::Text { text, .. } => Some(text),
+            _ => None,
+        })
+        .collect();
+    let [began, ended] = &settings[..] else { panic!("{settings:?}") };
+    assert!(began.contains("|total_timesteps|64|") && ended.contains("|total_timesteps|128|"));
 }
 
 /// The returns of a run's episodes, with their steps.

@@ -19,7 +19,8 @@ use clap::{ArgGroup, Args};
 use podracer::algos::registry;
 use podracer::error::{Error, Result};
 use podracer::output;
-use podracer::rl::{Summary, interrupt};
+use podracer::rl::Summary;
+use podracer::rl::interrupt::{self, Interruptible};
 
 pub use docs::thousands;
 use job::{Job, RunSettings};
@@ -149,7 +150,7 @@ pub fn benchmark(settings: &Settings) -> Result<String> {
     if settings.workers == 0 {
         return Ok(jobs.iter().map(planned).collect());
     }
-    interrupt::install()?;
+    let _interruptible = Interruptible::start()?;
     if settings.idle {
         runner::use_idle_priority()?;
     }

@@ -15,7 +15,7 @@ use clap::{Arg, Args, ValueEnum};
 use podracer::algos::registry;
 use podracer::error::{Error, Result};
 use podracer::output;
-use podracer::rl::interrupt;
+use podracer::rl::interrupt::{self, Interruptible};
 use podracer::rl::logging::tensorboard::Value;
 use podracer::rl::returns::RETURN_WINDOW;
 use serde_json::Map;
@@ -112,7 +112,7 @@ pub fn tune(settings: &Settings) -> Result<String> {
     };
     let file = Mutex::new(StudyFile::open(&folder, &record, settings.resume)?);
     let tuner = Tuner { settings, folder, total_timesteps, file };
-    interrupt::install()?;
+    let _interruptible = Interruptible::start()?;
     tuner.run()?;
     tuner.report()
 }

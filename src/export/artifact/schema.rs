@@ -120,7 +120,7 @@ pub(super) fn root(bytes: &[u8]) -> Result<Function<'_>, Fault> {
         | InvalidFlatbuffer::ApparentSizeTooLarge => {
             "its structure is nested too deeply or too large"
         }
-        _ => "it is cut short or damaged: an offset leads outside of it",
+        _ => "it is another kind of file, cut short or damaged: an offset leads outside of it",
     })
 }
 

@@ -13,8 +13,10 @@ use crate::jit::{Jit, Mode, jit};
 use crate::output;
 use crate::pmap::{Pmap, pmap_with_mode};
 use crate::rl::algorithm::{self, Algorithm};
+use crate::rl::checkpoint;
 use crate::rl::checkpoint::saved::{self, CHECKPOINT, Envs, MODEL, SavedMetadata, checkpoint_in};
 use crate::rl::files;
+use crate::rl::interrupt::{self, Interruptible};
 use crate::rl::logging::tensorboard::continues;
 use crate::rl::logging::track::Tracker;
 use crate::rl::logging::training_video::{self, TrainingVideos};
@@ -26,7 +28,6 @@ use crate::rl::run::progress::{Above, Progress};
 use crate::rl::settings::options::{OnWriteError, RunOptions};
 use crate::rl::settings::trust::EnvSettings;
 use crate::rl::summary::Summary;
-use crate::rl::{checkpoint, interrupt};
 use crate::runtime::Runtime;
 use crate::timeline::{self, Timeline};
 use crate::trace::{Axis, Tensor};
@@ -137,6 +138,7 @@ pub struct Trainer<'a, A> {
     renders: bool,
     /// Specification of the environments, which the model records.
     pub(in crate::rl) env_spec: Option<EnvSpec>,
+    _interruptible: Interruptible,
 }
 
 impl<'a, A: Algorithm> Trainer<'a, A> {
@@ -162,7 +164,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         algorithm::check_names_and_ranges(args)?;
         let options = args.options();
         let timeline = options.timeline.as_ref().map(timeline::start).transpose()?;
-        interrupt::install()?;
+        let interruptible = Interruptible::start()?;
         let mut run = match &options.resume {
             _ if rank > 0 => {
                 let exp_name = format!("{}_process{rank}", options.exp_name);
@@ -223,6 +225,7 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
             videos: None,
             renders: true,
             env_spec: None,
+            _interruptible: interruptible,
         })
     }
 
@@ -305,9 +308,14 @@ impl<'a, A: Algorithm> Trainer<'a, A> {
         let Some(run) = &self.args.options().resume else { return Ok(init) };
         let path = checkpoint_in(run);
         let metadata = algorithm::resumed_metadata(self.args, &path)?;
+        let total = self.args.total_timesteps();
+        let is_longer = metadata.settings.get("total_timesteps") != Some(&total.into());
         let (state, run_state) = saved::read(&path, metadata, init, envs)?;
         // Only now is the checkpoint known to fit: `written` cuts the event file after its last event.
         self.run.events.written()?;
+        if is_longer {
+            self.run.log_settings(self.args, run_state.global_step)?;
+        }
         self.global_step = run_state.global_step;
         self.last_checkpoint = run_state.global_step;
         self.extra_state = run_state.extra_state;

@@ -132,12 +132,13 @@ fn flag(arg: &Arg) -> String {
     let parser = arg.get_value_parser();
     let values = parser.possible_values().into_iter().flatten();
     let values: Vec<String> = values.map(|value| value.get_name().into()).collect();
-    let value = match range_of(name).filter(|_| is_numeric(arg)) {
-        _ if !values.is_empty() => format!("{{{}}}", values.join(",")),
-        Some(Range::Int(..)) => "INT".into(),
-        Some(Range::Float(..)) => "FLOAT".into(),
-        None if parser.type_id() == TypeId::of::<PathBuf>() => "PATH".into(),
-        None => "STR".into(),
+    let is = |types: &[TypeId]| types.iter().any(|id| parser.type_id() == *id);
+    let value = match () {
+        () if !values.is_empty() => format!("{{{}}}", values.join(",")),
+        () if is(&[TypeId::of::<f32>(), TypeId::of::<f64>()]) => "FLOAT".into(),
+        () if is_numeric(arg) => "INT".into(),
+        () if is(&[TypeId::of::<PathBuf>()]) => "PATH".into(),
+        () => "STR".into(),
     };
     let many = arg.get_num_args().is_some_and(|count| count.max_values() > 1);
     let more = if many { format!(" [{value} ..]") } else { String::new() };

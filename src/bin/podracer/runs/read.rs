@@ -163,9 +163,10 @@ impl RunName {
     }
 }
 
-/// Returns the settings that a run logged: the table of names and values that CleanRL's runs have too.
+/// Returns the settings that a run logged last: the table of names and values that CleanRL's runs have
+/// too. A run that was resumed for more timesteps has a second table.
 fn logged_settings(events: &[Event]) -> BTreeMap<String, String> {
-    let table = events.iter().find_map(|event| match &event.value {
+    let table = events.iter().rev().find_map(|event| match &event.value {
         Value::Text { tag, text } if tag == "hyperparameters/text_summary" => Some(text),
         _ => None,
     });
@@ -309,6 +310,10 @@ mod tests {
         assert_eq!((&*run.settings["gamma"], &*run.settings["tau"]), ("0.5", "1.0"));
         assert!(!run.settings.contains_key("seed") && !run.settings.contains_key("runs_dir"));
         assert_eq!((run.steps, run.score), (7, Some(3.0)));
+        // A resumed run has the settings with which it ended.
+        let resumed = [text(rows), scalar.clone(), text(&rows.replace("0.5", "0.6"))];
+        let run = of_events(Path::new("a"), &resumed, "x").unwrap();
+        assert_eq!(run.settings["gamma"], "0.6");
         // Another program's run has its own settings alone.
         let run = of_events(Path::new("a"), &[text("|anneal_lr|True|"), scalar], "x").unwrap();
         assert_eq!(run.settings, [("anneal_lr".to_string(), "true".to_string())].into());
