@@ -385,9 +385,7 @@ pub(crate) fn trained_policy<A: Algorithm>(
     path: &Path,
     metadata: &SavedMetadata,
 ) -> Result<TrainedPolicy> {
-    let policy = TrainedPolicy::new(A::NAME, recorded_policy::<A>(path, metadata)?)?;
-    let saved = metadata.env_spec.as_ref();
-    Ok(policy.with_gymnasium_spaces(saved.and_then(|saved| saved.gymnasium.clone())))
+    TrainedPolicy::new(A::NAME, recorded_policy::<A>(path, metadata)?)
 }
 
 /// Returns the policy of a model that says which spaces the environment has, so that none is made.
@@ -402,7 +400,8 @@ fn recorded_policy<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Resul
     args.check()?;
     let recorded = args.options().recorded_spec.set(metadata.spec(path)?);
     recorded.expect("it is empty after parsing");
-    args.policy(&checkpoint::load(path)?)
+    let spaces = metadata.env_spec.as_ref().and_then(|saved| saved.gymnasium.clone());
+    Ok(args.policy(&checkpoint::load(path)?)?.with_gymnasium_spaces(spaces))
 }
 
 /// Parses the settings of the run that saved a model.

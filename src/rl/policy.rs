@@ -5,7 +5,7 @@ use std::panic::Location;
 
 use crate::array::Array;
 use crate::distributions::{ActionDistribution, Categorical, DiagNormal, MultiCategorical};
-use crate::envs::{EnvPool, EnvSpec, Space, gymnasium_spaces};
+use crate::envs::{EnvPool, EnvSpec, GymnasiumSpaces, Space, gymnasium_spaces};
 use crate::error::Result;
 use crate::export::Exported;
 use crate::export::onnx::{SYMBOLIC_BATCH, onnx};
@@ -50,6 +50,8 @@ const STATE: &str = "state";
 /// ```
 pub struct Policy {
     pool: EnvPool,
+    /// Spaces of an environment in Python.
+    gymnasium_spaces: Option<GymnasiumSpaces>,
     /// Sizes of the state of a recurrent policy: layers and units.
     state: Option<[usize; 2]>,
     parameters: Vec<Array>,
@@ -241,7 +243,13 @@ impl Policy {
             let mut next = |_: &Path<'_>, _: &Array| *leaves.next().expect("one a leaf");
             f(&parameters.map_leaves_ref(&Path::ROOT, &mut next), inputs)
         };
-        Policy { pool, state, parameters: arrays, f: Box::new(f) }
+        let gymnasium_spaces = gymnasium_spaces(&pool.spec().id);
+        Policy { pool, gymnasium_spaces, state, parameters: arrays, f: Box::new(f) }
+    }
+
+    /// Sets the spaces that a model records.
+    pub(in crate::rl) fn with_gymnasium_spaces(self, spaces: Option<GymnasiumSpaces>) -> Policy {
+        Policy { gymnasium_spaces: spaces, ..self }
     }
 
     /// Plays the episodes of an evaluation in the pool. `name` is that of the compiled function.
@@ -249,7 +257,7 @@ impl Policy {
     /// # Errors
     /// Returns the errors of [`Evaluation::play`], of tracing and of compiling the function.
     pub fn play(self, name: &str, mode: Mode, evaluation: &mut Evaluation) -> Result<()> {
-        let Policy { pool, state, parameters, f } = self;
+        let Policy { pool, state, parameters, f, .. } = self;
         // The state of a recurrent policy, and the environments whose episode begins.
         type Memory<T> = Option<(T, T)>;
         type Inputs<T> = (Vec<T>, T, Memory<T>, Key<T>);
@@ -357,7 +365,7 @@ impl Policy {
     /// Returns names and texts that describe the environment.
     fn env_metadata(&self) -> Vec<(&'static str, String)> {
         let EnvSpec { id, observation, action, .. } = self.pool.spec();
-        let python = gymnasium_spaces(id);
+        let python = self.gymnasium_spaces.clone();
         let start = python.as_ref().map_or(0, |python| python.action_start);
         let mut metadata = vec![
             ("env_id", id.clone()),

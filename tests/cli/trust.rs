@@ -70,13 +70,12 @@ impl Download {
         (status, err, started.exists())
     }
 
-    /// Command lines that use the model or the checkpoint.
-    fn uses(&self) -> [Vec<String>; 3] {
+    /// Command lines that make the environment of the model or of the checkpoint.
+    fn uses(&self) -> [Vec<String>; 2] {
         let run = self.run.display();
         let words = |line: String| line.split(' ').map(String::from).collect::<Vec<_>>();
         [
             words(format!("eval --episodes 1 --run {run}")),
-            words(format!("export --run {run}")),
             words(format!("train ppo --total-timesteps 128 --resume {run}")),
         ]
     }
@@ -142,6 +141,17 @@ fn tricks_with_the_names_of_settings_start_no_python() {
             let (status, err, started) = download.command(&str_of(&words));
             assert!(status != 0 && !started, "{settings}, {words:?}: {err}");
         }
+    }
+}
+
+#[test]
+fn an_export_makes_no_environment() {
+    let download = Download::new();
+    let export = ["export", "--format", "onnx", "--run", download.run.to_str().unwrap()];
+    for id in ["gymnasium:my_envs:Corridor-v0", "Corridor-v0"] {
+        download.change(&format!(r#""env_id": "{id}""#));
+        let (status, err, started) = download.command(&export);
+        assert!(status == 0 && !started, "{id}: {err}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use crate::array::{Array, to_device};
-use crate::envs::{EnvSpec, GymnasiumSpaces, gymnasium_spaces};
+use crate::envs::{EnvSpec, GymnasiumSpaces};
 use crate::error::{Error, Result};
 use crate::jit::{Jit, Mode, Stats, jit};
 use crate::random::Key;
@@ -53,7 +53,7 @@ impl TrainedPolicy {
     /// # Errors
     /// [`Error::Argument`] for a recurrent policy.
     pub fn new(algorithm: &str, policy: Policy) -> Result<TrainedPolicy> {
-        let Policy { pool, state, parameters, f } = policy;
+        let Policy { pool, gymnasium_spaces, state, parameters, f } = policy;
         if state.is_some() {
             return Err(Error::Argument(format!(
                 "the policy of {algorithm} is recurrent: its action depends on a state, which \
@@ -73,7 +73,7 @@ impl TrainedPolicy {
         let spec = pool.spec().clone();
         Ok(TrainedPolicy {
             algorithm: algorithm.into(),
-            gymnasium_spaces: gymnasium_spaces(&spec.id),
+            gymnasium_spaces,
             input: observation(&spec),
             spec,
             parameters,
@@ -96,14 +96,6 @@ impl TrainedPolicy {
     /// actions.
     pub fn spec(&self) -> &EnvSpec {
         &self.spec
-    }
-
-    /// Sets the spaces that a model records.
-    pub(in crate::rl) fn with_gymnasium_spaces(
-        self,
-        gymnasium_spaces: Option<GymnasiumSpaces>,
-    ) -> TrainedPolicy {
-        TrainedPolicy { gymnasium_spaces, ..self }
     }
 
     /// Returns the spaces as Python has them, for an environment in Python: the order
