@@ -423,7 +423,7 @@ fn train(args: &Args) -> Result<Summary> {
 }
 
 /// Returns the policy of a saved model: the mean within the bounds of the actions, the
-/// mean and the standard deviations.
+/// mean and the standard deviations. Evaluations sample the action.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
     let init = |key| init_model(key, obs_size, bounds.size(), args);

@@ -367,7 +367,7 @@ fn train(args: &Args) -> Result<Summary> {
 }
 
 /// Returns the policy of a saved model: the most likely action and the logits, or the mean
-/// and the standard deviations.
+/// and the standard deviations. Evaluations sample the action.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let agent = |state: TrainState<Array>| state.agent;
     sebulba::policy(args, &args.sebulba, model, init_train_state, agent)

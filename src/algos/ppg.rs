@@ -627,7 +627,7 @@ fn log_aux_metrics(trainer: &mut Trainer<'_, Args>, metrics: &AuxMetrics<Array>)
     ])
 }
 
-/// Returns the policy of a saved model: the most likely action and the logits.
+/// Returns the policy of a saved model: the mode and the logits. Evaluations sample the action.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = pools::images(args, 1, args.run.eval_seed())?;
     let agent = load_model(model, |key| init_train_state(key, args.network, &sizes))?.agent;

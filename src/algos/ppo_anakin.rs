@@ -610,7 +610,7 @@ fn train(args: &Args) -> Result<Summary> {
 
 /// Returns the policy of a saved model: the most likely action and the logits, or the mean
 /// and the standard deviations. If several agents were trained, that of the first that did
-/// not diverge.
+/// not diverge. Evaluations sample the action.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let env = AnakinEnv::new(args)?;
     let RunnerState { train_state, env_state, .. } =

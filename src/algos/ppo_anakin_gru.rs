@@ -639,7 +639,7 @@ fn train(args: &Args) -> Result<Summary> {
 
 /// Returns the policy of a saved model: the most likely action and the logits, or the mean
 /// and the standard deviations, and the next state of the cell, `f32[1, B, 128]` of a GRU. If several
-/// agents were trained, that of the first that did not diverge.
+/// agents were trained, that of the first that did not diverge. Evaluations sample the action.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let env = AnakinEnv::new(args)?;
     let RunnerState { train_state, env_state, .. } =

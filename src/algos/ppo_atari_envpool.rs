@@ -487,7 +487,7 @@ fn train(args: &Args) -> Result<Summary> {
     trainer.finish(&state.train_state)
 }
 
-/// Returns the policy of a saved model: the most likely action and the logits.
+/// Returns the policy of a saved model: the mode and the logits. Evaluations sample the action.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, num_actions) = make_pool(args, 1, args.run.eval_seed())?;
     let agent = load_model(model, |key| init_train_state(key, num_actions, args))?.agent;

@@ -642,7 +642,7 @@ fn train(args: &Args) -> Result<Summary> {
 }
 
 /// Returns the policy of a saved model: the most likely action, the logits and the next
-/// state of the cell, of an LSTM `f32[2, B, 128]`: c, then h.
+/// state of the cell, of an LSTM `f32[2, B, 128]`: c, then h. Evaluations sample the action.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
     let agent = load_model(model, |key| init_train_state(key, &sizes, args))?.agent;

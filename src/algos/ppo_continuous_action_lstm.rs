@@ -583,6 +583,7 @@ fn train(args: &Args) -> Result<Summary> {
 
 /// Returns the policy of a saved model: the mean within the bounds of the actions, the mean, the
 /// standard deviations, and the next state of the cell, of an LSTM `f32[2, B, 128]`: c, then h.
+/// Evaluations sample the action.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, obs_size, bounds) = pools::continuous(args, 1, args.run.eval_seed())?;
     let init = |key| init_model(key, obs_size, bounds.size(), args);

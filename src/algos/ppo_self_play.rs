@@ -687,7 +687,7 @@ fn evaluate(args: &Args, model: &Checkpoint, evaluation: &mut Evaluation) -> Res
     Ok(())
 }
 
-/// Returns the policy of a saved model: the most likely choices and the logits.
+/// Returns the policy of a saved model: the mode and the logits. Evaluations sample the choices.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = pools::masked(args, 2, 1, args.run.eval_seed())?;
     let agent = load_model(model, |key| init_train_state(key, &sizes))?.agent;

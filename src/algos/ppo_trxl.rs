@@ -635,6 +635,7 @@ fn train(args: &Args) -> Result<Summary> {
 
 /// Returns the policy of a saved model: the most likely action, the logits and the next state,
 /// `f32[1 + W, B, layers * dim]`: the step of the episode, then the memories of the last W steps.
+/// Evaluations sample the action.
 fn policy(args: &Args, model: &Checkpoint) -> Result<Policy> {
     let (pool, sizes) = make_pool(args, 1, args.run.eval_seed())?;
     let agent = load_model(model, |key| init_train_state(key, &sizes, args))?.agent;

@@ -159,7 +159,8 @@ fn pairs(
         let path = &paths[0];
         let [x, y] = algorithms else {
             return Err(Error::Argument(format!(
-                "--compare {}: expected two paths, or one path and --algos A,B",
+                "--compare {}: expected two paths, or one path and --algos A,B, \
+                 as in 'dqn --tau 0.5,dqn --tau 1'",
                 path.display()
             )));
         };
