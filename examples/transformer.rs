@@ -217,7 +217,7 @@ pub fn train_step(
 ) -> (TrainState<Tensor>, Tensor) {
     let TrainState { model, opt_state, key } = state;
     let (dropout_key, key) = key.split();
-    // Each device drops other elements. The loss may be traced twice, so it captures the key's words.
+    // Each device drops other elements. The loss, an `Fn`, cannot consume a key, so it captures its data.
     let words = dropout_key.fold_in(axis_index("data")).into_data();
     let loss_fn = |model: Transformer<Tensor>| loss(&model, tokens, Some(Key::from_data(words)));
     let (loss, grads) = pmean(value_and_grad(loss_fn)(model.clone()), "data");
