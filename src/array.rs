@@ -13,8 +13,9 @@ use crate::trace::literal::{AlignedBytes, Element, Literal, with_element};
 use crate::trace::types::{DType, Shape, TensorType};
 use crate::tree::{self, Leaf, Path, Tree};
 
-/// A tensor's value: data on a device, or on the host before its transfer. Cheap to clone; it has
-/// no arithmetic, which is for [`Tensor`](crate::Tensor)s, inside a trace.
+/// A tensor's value: data on a device, or on the host before its transfer. Cheap to clone, `Send` and
+/// `Sync`; it has no arithmetic, which is for [`Tensor`](crate::Tensor)s, inside a trace. `Array::from`
+/// takes scalars, Rust's arrays and arrays of `ndarray`; [`to_ndarray`](Array::to_ndarray) is the way back.
 ///
 /// An array given to a compiled function by value, of which no clone exists, is donated: its
 /// memory is used again for the results.

@@ -40,7 +40,8 @@ use crate::trace::types::{DType, TensorType};
 use crate::tree::leaf_path::{LeafPath, Step, leaf_paths, path_text};
 use crate::tree::{self, Leaf, Path, Tree};
 
-/// An exported function: loaded from a file, or just made. It is compiled at its first call.
+/// An exported function: loaded from a file, or just made. It is compiled at its first call. Threads may
+/// share it by reference: it is `Send` and `Sync`.
 pub struct Exported {
     artifact: Artifact,
     /// Serialized container: the bytes that were read, or the bytes to write.

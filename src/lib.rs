@@ -172,9 +172,25 @@
 //!
 //! [`trace::ops`] has the operations of `jax.numpy` and `jax.lax`, and [`trace::numpy`] the functions
 //! composed of them, most of both as methods of [`Tensor`].
-//! [`nn`], [`optim`], [`losses`] and [`distributions`] are pure functions over tensors; [`envs`] steps batches of
-//! environments; [`rl`] has run folders, logs, buffers and checkpoints; [`algos`] has the algorithms.
+//! [`nn`], [`optim`], [`losses`] and [`distributions`] are pure functions over tensors.
 //! [`trace`] does not depend on XLA; [`lower`] does.
+//!
+//! # Features
+//!
+//! All are on by default. Modules that are not in this table need none.
+//!
+//! | Feature | Adds |
+//! |---|---|
+//! | `envs` | [`envs`]: pools of environments, which step in batches |
+//! | `rl` | [`algos`]: the algorithms; [`rl`]: run folders, logs, buffers, checkpoints, [`rl::TrainedPolicy`]; [`distributed`]; turns on `envs` |
+//! | `cli` | the program `podracer`; turns on `rl` |
+//! | `malloc-hook` | reuse of the blocks of memory that XLA for CPUs frees |
+//!
+//! # Panics
+//!
+//! A mistake in traced code panics, and the function that began the trace catches the panic and returns an
+//! [`Error`]. This needs `panic = "unwind"`, Cargo's default: with `panic = "abort"` the mistake prints its
+//! message and ends the process.
 
 #![deny(clippy::mod_module_files)]
 

@@ -65,6 +65,9 @@ pub trait Algorithm: Parser + Serialize {
 
     /// Trains an agent. Writes events and, if requested, the model to the run's folder.
     ///
+    /// Prints progress to standard error: a bar on a terminal, lines elsewhere. The option
+    /// [`json`](RunOptions::json) omits the lines. The result is returned, not printed.
+    ///
     /// # Errors
     /// [`Error::Config`] for settings out of range, and errors of the environments, compilation,
     /// execution and file I/O.
@@ -104,7 +107,8 @@ pub trait Algorithm: Parser + Serialize {
     /// compare numbers with their ranges.
     ///
     /// # Errors
-    /// Returns clap's errors.
+    /// Returns clap's errors, which are no [`Error`]: `map_err(|e| Error::Config(e.to_string()))?`, or `?`
+    /// in a function that returns `Box<dyn std::error::Error>`.
     fn from_flags<'a>(
         given: impl IntoIterator<Item = &'a str>,
     ) -> std::result::Result<Self, clap::Error> {
