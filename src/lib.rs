@@ -305,8 +305,8 @@ pub mod prelude {
         Array, Axis, DType, Error, Key, P, Result, ScanOptions, Tensor, TensorType, Tree,
         axis_index, checkpoint, cond, custom_jvp, custom_vjp, eager, fori_loop, grad, hessian, hvp,
         interpret, jacfwd, jacrev, jit, jvp, losses, make_mesh, nn, optim, pmap, pmean, psum,
-        random, scan, scan_with, shard_map, sharded_jit, tree, value_and_grad, vjp, vmap, where_,
-        while_loop,
+        random, scan, scan_with, shard_map, sharded_jit, switch, tree, value_and_grad, vjp, vmap,
+        where_, while_loop,
     };
 }
 
