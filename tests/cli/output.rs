@@ -26,6 +26,22 @@ fn train_help_lists_algorithms_and_shared_flags() {
 }
 
 #[test]
+fn lines_are_wrapped_at_the_width_of_the_terminal() {
+    for words in ["train", "train --help", "train ppo --help", "doctor", "envs", "envs CartPole-v1"]
+    {
+        for columns in [50, 80] {
+            let mut command = podracer(&words.split(' ').collect::<Vec<_>>());
+            command.env("COLUMNS", columns.to_string());
+            let (_, out, _) = run(command);
+            // Paths have no space at which they could be wrapped.
+            let wrappable = |line: &&str| line.trim().contains(' ');
+            let widest = out.lines().filter(wrappable).map(str::len).max();
+            assert!(widest.is_some_and(|width| width <= columns), "{words}: {widest:?} in {out}");
+        }
+    }
+}
+
+#[test]
 fn results_go_to_standard_output_and_progress_to_standard_error() {
     let runs = tempfile::tempdir().unwrap();
     let mut command = ppo(runs.path(), "--save-model --eval-episodes 2");

@@ -45,15 +45,18 @@ fn draws_of_16_bits_are_those_of_jax() {
             let ours = jit(|key: Key<Tensor>| draw(key, dtype)).call(Key::new(42)).unwrap();
             assert_eq!(ours.dtype(), dtype);
             let ours = ours.to_literal().unwrap().to_f64_vec();
+            let agrees = |theirs: &Vec<f64>| {
+                assert_eq!(ours.len(), theirs.len());
+                let pairs = || ours.iter().zip(theirs);
+                let different = pairs().filter(|(a, b)| a != b).count();
+                // Inverse error functions of two versions of XLA differ in few last bits.
+                let near = pairs().all(|(a, b)| (a - b).abs() <= 2.0 * ulp * b.abs().max(1e-2));
+                near && different * 20 <= ours.len()
+            };
             let theirs = &fixture[&format!("{name}_{suffix}")];
-            assert_eq!(ours.len(), theirs.len());
-            let pairs = || ours.iter().zip(theirs);
-            let different = pairs().filter(|(a, b)| a != b).count();
-            // Inverse error functions of two versions of XLA differ in few last bits.
-            let near = pairs().all(|(a, b)| (a - b).abs() <= 2.0 * ulp * b.abs().max(1e-2));
-            if !near || different * 20 > ours.len() {
-                faults
-                    .push(format!("{name} {suffix}: {different} differ: {ours:?} for {theirs:?}"));
+            let other_cpu = fixture.get(&format!("{name}_{suffix}_other_cpu"));
+            if !agrees(theirs) && !other_cpu.is_some_and(agrees) {
+                faults.push(format!("{name} {suffix}: {ours:?} for {theirs:?} or {other_cpu:?}"));
             }
         }
     }

@@ -11,6 +11,7 @@ use podracer::envs::{self, EnvSpec};
 use podracer::error::Result;
 use podracer::native::{Lock, Settings as NativeSettings};
 use podracer::rl::checkpoint::saved_spec::SavedSpec;
+use podracer::rl::settings::help::wrapped;
 
 /// Flags of `podracer envs`.
 #[derive(Debug, Args)]
@@ -66,7 +67,7 @@ pub fn envs(settings: &Settings) -> Result<String> {
             [(*id).into(), fetch, "-".into(), "-".into(), "-".into()]
         }
     }));
-    Ok(table(&rows))
+    Ok(wrapped(&table(&rows), 4))
 }
 
 /// The specification of an environment, or the native parts that it lacks.
@@ -110,7 +111,7 @@ fn in_full(spec: &EnvSpec) -> String {
         .map_or("-".into(), |name| format!("podracer train {name} --env-id {}", spec.id));
     let steps = spec.max_episode_steps.map_or("no limit".into(), |steps| steps.to_string());
     let solved = spec.reward_threshold.map_or("-".into(), |threshold| threshold.to_string());
-    table(&[
+    let rows = [
         ["id".into(), spec.id.clone()],
         ["observation".into(), spec.observation.to_string()],
         ["action".into(), spec.action.to_string()],
@@ -118,5 +119,6 @@ fn in_full(spec: &EnvSpec) -> String {
         ["solved at".into(), solved],
         ["algorithms".into(), algorithms.join(" ")],
         ["train".into(), train],
-    ])
+    ];
+    wrapped(&table(&rows), "observation  ".len())
 }

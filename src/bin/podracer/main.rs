@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use podracer::algos::registry::{self, ALGORITHMS};
+use podracer::algos::registry::{self, ALGORITHMS, Entry};
 use podracer::distributed::process_prefix;
 use podracer::error::{Error, Result};
 use podracer::native::{Lock, Origin, Part, Settings};
@@ -115,7 +115,7 @@ fn main() -> ExitCode {
 /// Trains an agent, or lists the algorithms.
 fn train(algo: Option<&str>, flags: Vec<OsString>) -> Result<ExitCode> {
     let algo = match algo {
-        None => return printed(algorithms()),
+        None => return printed(algorithms(0)),
         Some("-h" | "--help" | "help") => return printed(train_help()),
         Some(flag) if flag.starts_with('-') => {
             return Err(Error::Argument(format!(
@@ -138,10 +138,11 @@ fn train(algo: Option<&str>, flags: Vec<OsString>) -> Result<ExitCode> {
 }
 
 /// Returns the list of algorithms, one per line.
-fn algorithms() -> String {
-    let rows: Vec<[String; 2]> =
-        ALGORITHMS.iter().map(|entry| [entry.name.to_string(), (entry.about)()]).collect();
-    table(&rows)
+fn algorithms(indent: usize) -> String {
+    let row = |entry: &Entry| [format!("{:indent$}{}", "", entry.name), (entry.about)()];
+    let rows: Vec<[String; 2]> = ALGORITHMS.iter().map(row).collect();
+    let width = rows.iter().map(|[name, _]| name.len()).max().unwrap_or(0);
+    wrapped(&table(&rows), width + 2)
 }
 
 /// Flags shared by all algorithms.
@@ -152,15 +153,11 @@ struct SharedFlags {
 }
 
 fn train_help() -> String {
-    let algorithms: String = algorithms().lines().map(|line| format!("  {line}\n")).collect();
-    format!(
-        "Train an agent\n\n\
-         Usage: podracer train ALGO [FLAGS]\n\n\
-         `podracer train ALGO --help` shows all flags of an algorithm, CleanRL's among them.\n\n\
-         Algorithms:\n{algorithms}\n\
-         {}",
-        flags::options_help::<SharedFlags>()
-    )
+    let about = "Train an agent\n\n\
+                 Usage: podracer train ALGO [FLAGS]\n\n\
+                 `podracer train ALGO --help` shows all flags of an algorithm, CleanRL's among them.\n";
+    let (about, flags) = (wrapped(about, 0), flags::options_help::<SharedFlags>());
+    format!("{about}\nAlgorithms:\n{}\n{flags}", algorithms(2))
 }
 
 fn printed(text: String) -> Result<ExitCode> {
