@@ -368,35 +368,24 @@ pub(crate) fn play_saved<A: Algorithm>(
     saved_settings::<A>(path, metadata)?.play(&checkpoint::load(path)?, evaluation)
 }
 
-/// Returns the policy of a model that `A` saved.
-///
-/// # Errors
-/// [`Error::Argument`] for the model of another algorithm, and the errors of [`Algorithm::policy`].
-pub(crate) fn policy_of<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Result<Policy> {
-    match metadata.env_spec {
-        Some(_) => recorded_policy::<A>(path, metadata),
-        // Models of older versions.
-        None => saved_settings::<A>(path, metadata)?.policy(&checkpoint::load(path)?),
-    }
-}
-
 /// Returns the policy of a model that `A` saved, for a program that does not train.
 ///
 /// # Errors
-/// [`Error::Argument`] for the model of another algorithm, for one without the spaces, and for a
-/// recurrent policy; errors of [`Algorithm::policy`].
+/// As [`policy_of`]; [`Error::Argument`] for a recurrent policy.
 pub(crate) fn trained_policy<A: Algorithm>(
     path: &Path,
     metadata: &SavedMetadata,
 ) -> Result<TrainedPolicy> {
-    TrainedPolicy::new(A::NAME, recorded_policy::<A>(path, metadata)?)
+    TrainedPolicy::new(A::NAME, policy_of::<A>(path, metadata)?)
 }
 
-/// Returns the policy of a model that says which spaces the environment has, so that none is made.
+/// Returns the policy of a model that `A` saved. The model says which spaces the environment has, so that
+/// none is made.
 ///
 /// # Errors
-/// As [`policy_of`]; [`Error::Argument`] for a model without the spaces.
-fn recorded_policy<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Result<Policy> {
+/// [`Error::Argument`] for the model of another algorithm, and for one without the spaces; errors of
+/// [`Algorithm::policy`].
+pub(crate) fn policy_of<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Result<Policy> {
     let args: A = parse_saved(path, metadata)?;
     // Options for Python in the file do not become those of this process.
     files::ensure_env_id(args.env_id())?;

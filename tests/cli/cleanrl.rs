@@ -218,7 +218,7 @@ fn flags_of_every_command_have_cleanrls_spellings() {
     // The flags are known; what they name is not there.
     for (line, part) in [
         ("eval --run nothing --trust_remote_code --capture_video videos", "nothing"),
-        ("export --run nothing --trust_remote_code True", "nothing"),
+        ("export --run nothing --batch_size 2", "nothing"),
         (
             "tune ppo --env_id CartPole-v1 --search gamma=0.9,1 --num_seeds 1 --workers 0",
             "--workers 0",

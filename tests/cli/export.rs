@@ -251,7 +251,7 @@ fn spaces_of_python_are_recorded() {
         policy.act(&Array::zeros([9, size], DType::F32)).unwrap().to_vec::<i32>().unwrap();
     assert!(actions.iter().all(|action| (0..3).contains(action)), "{actions:?}");
 
-    let mut command = podracer(&["export", "--format", "onnx", "--trust-remote-code", "--run"]);
+    let mut command = podracer(&["export", "--format", "onnx", "--run"]);
     let (status, _, err) = run({
         command.arg(&dir).env("PODRACER_PYTHON", &python);
         command

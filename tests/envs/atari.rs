@@ -363,7 +363,7 @@ fn unknown_games_are_refused_with_the_nearest() {
     let error = EnvPool::atari("Pnog-v5", AtariOptions::default(), PoolOptions::default());
     let message = error.unwrap_err().to_string();
     assert!(
-        message.contains("unknown Atari game \"Pnog-v5\"; the nearest are Pong-v5"),
+        message.contains("unknown Atari game \"Pnog-v5\"; the nearest is Pong-v5; "),
         "{message}"
     );
     // Two cartridges are for two players; the emulator would end the process.

@@ -114,7 +114,7 @@ impl SavedMetadata {
         let Some(saved) = self.env_spec.clone() else {
             return Err(Error::Argument(format!(
                 "{path} does not record the spaces of its environment: an older version saved it\n  help: \
-                 train again, or write the policy into a file with `podracer export`"
+                 train again"
             )));
         };
         let id = self.settings.get("env_id").and_then(Value::as_str).unwrap_or("?");

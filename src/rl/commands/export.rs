@@ -65,10 +65,6 @@ pub struct ExportOptions {
     /// Number of observations per call, for `jax` and `stablehlo`
     #[arg(long, default_value = "1")]
     pub batch_size: usize,
-    /// Import the Python modules that the settings of the model name
-    #[arg(long, default_value = "false",
-          num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub trust_remote_code: bool,
 }
 
 /// Writes the policy of a run as an artifact of `jax.export`, as StableHLO text and as ONNX
@@ -89,7 +85,7 @@ impl ExportOptions {
         &self,
         policy: impl FnOnce(&Path, &SavedMetadata) -> Result<Policy>,
     ) -> Result<String> {
-        let (model, metadata) = saved_model(&self.run, self.trust_remote_code)?;
+        let (model, metadata) = saved_model(&self.run, false)?;
         let policy = policy(&model, &metadata)?;
         self.write(&policy, &model, &metadata)
     }
