@@ -10,6 +10,8 @@ use std::fmt;
 use std::panic::{self, AssertUnwindSafe, Location};
 use std::path::PathBuf;
 
+use crate::output;
+
 /// A line of the user's source.
 pub type Loc = &'static Location<'static>;
 
@@ -223,7 +225,7 @@ pub(crate) fn fail(error: TraceError) -> ! {
     }
     if cfg!(panic = "abort") {
         // The process ends here.
-        eprintln!("error: {error}");
+        output::stderr_line(format_args!("error: {error}"));
     }
     // Not a panic: no hook runs, nothing is printed, and `catch` below takes the payload.
     panic::resume_unwind(Box::new(error))
