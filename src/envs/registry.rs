@@ -243,9 +243,9 @@ mod tests {
         let pool =
             EnvPool::make("Registered-v0", PoolOptions { num_envs: 2, ..Default::default() });
         assert_eq!(pool.unwrap().reset().unwrap().reward().len(), 2);
-        for taken in ["Registered-v0", "CartPole-v1", ""] {
+        for taken in ["Registered-v0", "CartPole-v1", "", "My env"] {
             let error = register(taken, mine).unwrap_err().to_string();
-            let expected = format!("cannot register \"{taken}\": an id must be a name that no");
+            let expected = format!("cannot register \"{taken}\": an id must be a name without");
             assert!(error.starts_with(&expected), "{error}");
         }
     }
