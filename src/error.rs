@@ -10,8 +10,6 @@ use std::fmt;
 use std::panic::{self, AssertUnwindSafe, Location};
 use std::path::PathBuf;
 
-use crate::output;
-
 /// A line of the user's source.
 pub type Loc = &'static Location<'static>;
 
@@ -220,12 +218,8 @@ thread_local! {
 /// Ends the trace with an error. The boundary of the trace returns it as `Err`; outside of every
 /// boundary the error is a panic, which prints it.
 pub(crate) fn fail(error: TraceError) -> ! {
-    if BOUNDARIES.get() == 0 {
+    if BOUNDARIES.get() == 0 || cfg!(panic = "abort") {
         panic!("{error}");
-    }
-    if cfg!(panic = "abort") {
-        // The process ends here.
-        output::stderr_line(format_args!("error: {error}"));
     }
     // Not a panic: no hook runs, nothing is printed, and `catch` below takes the payload.
     panic::resume_unwind(Box::new(error))

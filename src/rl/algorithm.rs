@@ -24,6 +24,7 @@ use crate::rl::commands::eval::EvalCommand;
 use crate::rl::commands::export::ExportCommand;
 use crate::rl::environments::support::EnvSupport;
 use crate::rl::files;
+use crate::rl::interrupt;
 use crate::rl::policy::Policy;
 use crate::rl::policy::evaluation::Evaluation;
 use crate::rl::policy::trained::TrainedPolicy;
@@ -457,6 +458,7 @@ In place of flags:
 /// word `eval` evaluates a saved model, with `export` writes its policy, and prints the result or the
 /// error.
 pub fn main<A: Algorithm>() -> ExitCode {
+    interrupt::handle_until_exit();
     run_as::<A>(|| ranged_command::<A>().after_help(SUBCOMMANDS), std::env::args_os().collect())
 }
 

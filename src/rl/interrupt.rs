@@ -22,6 +22,8 @@ pub const EXIT_STATUS: i32 = 130;
 static STOP: AtomicBool = AtomicBool::new(false);
 /// True after the message about it.
 static REPORTED: AtomicBool = AtomicBool::new(false);
+/// True in a program that only trains.
+static UNTIL_EXIT: AtomicBool = AtomicBool::new(false);
 static HANDLERS: Mutex<Handlers> = Mutex::new(Handlers { users: 0, before: Vec::new() });
 
 struct Handlers {
@@ -33,7 +35,7 @@ struct Handlers {
 
 /// While a value exists, Ctrl-C and SIGTERM set the flag of [`requested`], and writes beyond the size
 /// limit of files are errors. When the last one is dropped, the flag is cleared and the signals have
-/// their former actions again.
+/// their former actions again, except after [`handle_until_exit`].
 #[derive(Debug)]
 #[must_use]
 pub struct Interruptible(());
@@ -72,6 +74,12 @@ pub fn ignore_file_size_signal() {
     let _ = replace(SIGXFSZ, libc::SIG_IGN);
 }
 
+/// Leaves the handlers in place after training, for a program that ends then: of several processes, one
+/// may be signaled while it waits for the others.
+pub fn handle_until_exit() {
+    UNTIL_EXIT.store(true, Ordering::Relaxed);
+}
+
 impl Interruptible {
     /// Handles the signals until the value is dropped.
     ///
@@ -81,7 +89,7 @@ impl Interruptible {
         let mut handlers = handlers();
         handlers.users += 1;
         let interruptible = Interruptible(());
-        if handlers.users > 1 {
+        if handlers.users > 1 || !handlers.before.is_empty() {
             return Ok(interruptible);
         }
         let stop = stop as extern "C" fn(c_int) as libc::sighandler_t;
@@ -102,7 +110,7 @@ impl Drop for Interruptible {
     fn drop(&mut self) {
         let mut handlers = handlers();
         handlers.users -= 1;
-        if handlers.users == 0 {
+        if handlers.users == 0 && !UNTIL_EXIT.load(Ordering::Relaxed) {
             for (signal, before) in handlers.before.drain(..) {
                 // SAFETY: `before` is the action that the system returned for this signal.
                 unsafe { libc::sigaction(signal, &before, ptr::null_mut()) };

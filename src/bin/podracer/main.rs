@@ -87,6 +87,7 @@ enum Command {
 
 fn main() -> ExitCode {
     interrupt::ignore_file_size_signal();
+    interrupt::handle_until_exit();
     completions::answer::<Arguments>();
     let command = ranged(Arguments::command());
     let words = flags::normalized_subcommand(&command, std::env::args_os());
