@@ -182,8 +182,8 @@
 //! | Feature | Adds |
 //! |---|---|
 //! | `envs` | [`envs`]: pools of environments, which step in batches |
-//! | `rl` | [`algos`]: the algorithms; [`rl`]: run folders, logs, buffers, checkpoints, [`rl::TrainedPolicy`]; [`distributed`]; turns on `envs` |
-//! | `cli` | the program `podracer`; turns on `rl` |
+//! | `rl` | [`algos`]: the algorithms; [`rl`]: run folders, logs, buffers, checkpoints, [`rl::TrainedPolicy`]; [`distributed`]; enables `envs` |
+//! | `cli` | the program `podracer`; enables `rl` |
 //! | `malloc-hook` | reuse of the blocks of memory that XLA for CPUs frees |
 //!
 //! # Panics

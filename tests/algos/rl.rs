@@ -65,7 +65,7 @@ mod interrupts {
 
     /// How the child process is told its part.
     const PART: &str = "PODRACER_TEST_INTERRUPT";
-    /// What the child does once it is asked to stop.
+    /// Environment variable with the behavior of the child after the signal: `end`, `slow` or `serve`.
     const ENDING: &str = "PODRACER_TEST_ENDING";
     /// A script that only executes its arguments, in the same process.
     const PLAIN: &str = r#"exec "$0" "$@""#;

@@ -55,9 +55,9 @@ impl Above {
 pub struct Progress {
     total: u64,
     display: Display,
-    shown: Option<Instant>,
+    /// Time and step of the state displayed last.
+    shown: Option<(Instant, u64)>,
     latest: Option<State>,
-    is_latest_shown: bool,
 }
 
 #[derive(Debug)]
@@ -102,32 +102,25 @@ impl Progress {
             }
             (false, true) => Display::Quiet,
         };
-        Progress { total, display, shown: None, latest: None, is_latest_shown: false }
+        Progress { total, display, shown: None, latest: None }
     }
 
     /// Creates a progress that displays nothing.
     pub fn quiet() -> Progress {
-        Progress {
-            total: 0,
-            display: Display::Quiet,
-            shown: None,
-            latest: None,
-            is_latest_shown: false,
-        }
+        Progress { total: 0, display: Display::Quiet, shown: None, latest: None }
     }
 
     /// Updates the progress: the global step, the steps per second so far, and the mean return of
     /// the last episodes, if there are any. It is cheap: most calls display nothing.
     pub fn update(&mut self, step: u64, sps: f64, episodic_return: Option<f64>) {
         let state = State { step, sps, episodic_return };
-        self.is_latest_shown &= self.latest.is_some_and(|latest| latest.step == step);
         self.latest = Some(state);
         let interval = match self.display {
             Display::Bar(_) => BAR_INTERVAL,
             Display::Lines => LINE_INTERVAL,
             Display::Quiet => return,
         };
-        if self.shown.is_none_or(|shown| shown.elapsed() >= interval) {
+        if self.shown.is_none_or(|(shown, _)| shown.elapsed() >= interval) {
             self.show(state);
         }
     }
@@ -159,8 +152,7 @@ impl Progress {
     pub fn finish(self) {}
 
     fn show(&mut self, state: State) {
-        self.shown = Some(Instant::now());
-        self.is_latest_shown = true;
+        self.shown = Some((Instant::now(), state.step));
         match &self.display {
             Display::Bar(bar) => {
                 bar.set_position(state.step);
@@ -174,7 +166,8 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Some(state) = self.latest.filter(|_| !self.is_latest_shown) {
+        let shown = self.shown.map(|(_, step)| step);
+        if let Some(state) = self.latest.filter(|latest| shown != Some(latest.step)) {
             self.show(state);
         }
         if let Display::Bar(bar) = &self.display {
@@ -240,7 +233,7 @@ mod tests {
         lines.update(1, 1.0, None);
         let shown = lines.shown.unwrap();
         lines.update(2, 1.0, None);
-        assert_eq!((lines.shown, lines.is_latest_shown), (Some(shown), false));
+        assert_eq!((lines.shown, shown.1), (Some(shown), 1));
 
         let hidden = bar(10);
         let mut progress = Progress { display: Display::Bar(hidden.clone()), ..Progress::quiet() };
