@@ -108,6 +108,7 @@ fn curves_and_profiles_have_intervals() {
         ("--facet none --band range", "\"CartPole-v1 ppo (2 seeds)\""),
         ("--facet algo --band none", "\"CartPole-v1 (2 seeds)\""),
         ("--title T --xlabel A --ylabel B --ylim -5,600 --xscale log", "\"B\""),
+        ("--per-seed", "\"ppo seed 2\""),
         ("--width 320 --font-size 10 --legend outside", "width=\"320\""),
     ] {
         assert!(plot(flags).contains(part), "{flags}");

@@ -59,6 +59,9 @@ pub struct Settings {
     /// Take the newest of the runs with the same settings and seed
     #[arg(long, default_value = "false", conflicts_with = "pool")]
     newest: bool,
+    /// Draw a curve for each seed
+    #[arg(long, default_value = "false", conflicts_with_all = ["pool", "profile"])]
+    per_seed: bool,
     /// Draw performance profiles: the fraction of runs with a score above each threshold
     #[arg(long, default_value = "false")]
     profile: bool,
@@ -239,7 +242,19 @@ fn groups(settings: &Settings) -> Result<Vec<Group>> {
     if all.is_empty() {
         return Err(Error::Argument("none of the runs has a curve".into()));
     }
-    runs::grouped(all, Pooling { pool: settings.pool, newest: settings.newest })
+    let groups = runs::grouped(all, Pooling { pool: settings.pool, newest: settings.newest })?;
+    Ok(if settings.per_seed { groups.into_iter().flat_map(of_each_seed).collect() } else { groups })
+}
+
+/// Divides a group into one for each run, whose name ends with the seed.
+fn of_each_seed(group: Group) -> impl Iterator<Item = Group> {
+    group.runs.into_iter().map(move |run| {
+        let name = match &run.seed {
+            Some(seed) => format!("{} seed {seed}", group.name),
+            None => format!("{} {}", group.name, run.source),
+        };
+        Group { env_id: group.env_id.clone(), name, runs: vec![run] }
+    })
 }
 
 /// Returns line and band of a group by the quantity of the horizontal axis. Hours are those in which
@@ -290,7 +305,11 @@ fn curves(groups: &[Group], settings: &Settings, measure: Measure) -> Result<Fig
         X::Hours => "hours of training",
         X::Updates => "updates",
     };
-    let noun = if settings.pool { "run" } else { "seed" };
+    let noun = match (settings.per_seed, settings.pool) {
+        (true, _) => None,
+        (false, true) => Some("run"),
+        (false, false) => Some("seed"),
+    };
     Ok(figure(panels, (x_label, &quantity), &measure.in_words(), noun, &settings.look))
 }
 
@@ -303,25 +322,28 @@ pub struct NamedBand {
 }
 
 /// Makes the figure of panels by their titles, with labels of the axes. Curves of one name have one
-/// look in all panels; `noun` is what a curve is made of, and `measure` names the line and band of
-/// curves of several.
+/// look in all panels; `noun` is what a curve is made of, which the legend counts, and `measure`
+/// names the line and band of curves of several.
 pub fn figure(
     panels: BTreeMap<String, Vec<NamedBand>>,
     labels: (&str, &str),
     measure: &str,
-    noun: &str,
+    noun: Option<&str>,
     look: &Look,
 ) -> Figure {
     let mut counts: BTreeMap<&String, Vec<usize>> = BTreeMap::new();
     for curve in panels.values().flatten() {
         counts.entry(&curve.name).or_default().push(curve.runs);
     }
-    let names: Vec<&String> = counts.keys().copied().collect();
+    let mut names: Vec<&String> = counts.keys().copied().collect();
+    names.sort_by_key(|name| with_number(name));
     let style = |name: &String| Style::of(names.iter().position(|own| *own == name).unwrap_or(0));
-    let mut legend: Vec<figure::Entry> = counts
-        .iter()
-        .map(|(name, counts)| (Some(style(name)), format!("{name} ({})", counted(counts, noun))))
-        .collect();
+    let entry = |name: &&String| match noun {
+        Some(noun) => format!("{name} ({})", counted(&counts[*name], noun)),
+        None => name.to_string(),
+    };
+    let mut legend: Vec<figure::Entry> =
+        names.iter().map(|name| (Some(style(name)), entry(name))).collect();
     if panels.values().flatten().any(|curve| curve.runs > 1) {
         legend.push((None, measure.to_string()));
     }
@@ -359,6 +381,12 @@ pub fn figure(
         columns: look.columns,
         font_size: look.font_size,
     }
+}
+
+/// Divides a name into its text and the number at its end, so that seed 2 is before seed 10.
+fn with_number(name: &str) -> (&str, u64) {
+    let Some((text, end)) = name.rsplit_once(' ') else { return (name, 0) };
+    end.parse().map_or((name, 0), |number| (text, number))
 }
 
 /// Returns numbers of runs in words.
@@ -402,7 +430,7 @@ mod tests {
                 let band = band(&[values], 100, Measure::MEAN);
                 let curve = NamedBand { name: "a".into(), runs: 1, band };
                 let panels = [("x".to_string(), vec![curve])].into();
-                let figure = figure(panels, ("x", "y"), "mean", "seed", &Look::default());
+                let figure = figure(panels, ("x", "y"), "mean", Some("seed"), &Look::default());
                 for name in ["a.svg", "a.pdf", "a.png"] {
                     figure.picture().write(&folder.path().join(name)).unwrap();
                 }
@@ -430,13 +458,18 @@ mod tests {
             ("A".to_string(), vec![curve("dqn", 1), curve("ppo", 3)]),
             ("B".to_string(), vec![curve("ppo", 5)]),
         ]);
-        let figure = figure(panels, ("x", "y"), "mean", "seed", &Look::default());
+        let figure = figure(panels, ("x", "y"), "mean", Some("seed"), &Look::default());
         assert_eq!(figure.panels[0].curves[1].style, figure.panels[1].curves[0].style);
         assert_ne!(figure.panels[0].curves[0].style, figure.panels[0].curves[1].style);
         let names: Vec<&str> = figure.legend.iter().map(|(_, name)| name.as_str()).collect();
         assert_eq!(names, ["dqn (1 seed)", "ppo (3 to 5 seeds)", "mean"]);
+        let seeds = ["a seed 10", "a seed 2", "b"].map(|name| curve(name, 1)).to_vec();
+        let seeds = BTreeMap::from([("A".to_string(), seeds)]);
+        let legend = super::figure(seeds, ("x", "y"), "mean", None, &Look::default()).legend;
+        let names: Vec<&str> = legend.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!(names, ["a seed 2", "a seed 10", "b"]);
         let one = BTreeMap::from([("A".to_string(), vec![curve("dqn", 1)])]);
-        let legend = super::figure(one, ("x", "y"), "mean", "seed", &Look::default()).legend;
+        let legend = super::figure(one, ("x", "y"), "mean", Some("seed"), &Look::default()).legend;
         let names: Vec<&str> = legend.iter().map(|(_, name)| name.as_str()).collect();
         assert_eq!(names, ["dqn (1 seed)"]);
     }

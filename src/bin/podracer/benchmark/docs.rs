@@ -10,6 +10,7 @@ use podracer::error::{Error, Result};
 use podracer::rl::read_regular;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use super::job::{self, Job};
 use super::results::{self, Record, RunRecord, SummaryRecord, flag_words, read_lines};
@@ -514,13 +515,9 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
         let words = flag_words(&row.key.flags);
         let all = [&row.key.algorithm, &row.key.env_id].into_iter().chain(&words);
         let all: Vec<&str> = all.map(String::as_str).collect();
-        let name = format!("{} {}", all.join(" "), row.key.total_timesteps);
-        let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-        let name: String = name.chars().map(plain).collect();
-        let parts: Vec<&str> = name.split('-').filter(|part| !part.is_empty()).collect();
         let count = row.runs.len();
         let seeds = if count == 1 { "seed" } else { "seeds" };
-        let (name, title) = (parts.join("-"), all.join(" "));
+        let title = all.join(" ");
         let (measure, env_id) = (Measure::MEAN, row.key.env_id.clone());
         let point = |(step, values): (u64, Vec<f64>)| measure.point(step as f64, &values);
         let curve = NamedBand {
@@ -529,18 +526,36 @@ fn figures(rows: &[Row]) -> Vec<Figure> {
             band: points.into_iter().filter_map(point).collect(),
         };
         figures.push(Figure {
-            file: format!("{name}.svg"),
+            file: figure_file(&all, row.key.total_timesteps),
             title: format!("{title} ({count} {seeds})"),
             figure: plot::figure(
                 [(env_id, vec![curve])].into(),
                 ("timesteps", "mean return of 100 episodes"),
                 &measure.in_words(),
-                "seed",
+                Some("seed"),
                 &Look::default(),
             ),
         });
     }
     figures
+}
+
+/// Returns the name of a figure's file, of algorithm, environment and flags. Many flags are
+/// represented by a digest, since names of files have at most 255 bytes.
+fn figure_file(words: &[&str], total_timesteps: u64) -> String {
+    const MAX_NAME: usize = 110;
+    let name = |words: &[&str]| {
+        let words = format!("{} {total_timesteps}", words.join(" ")).to_ascii_lowercase();
+        let parts = words.split(|c: char| !c.is_ascii_alphanumeric());
+        parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
+    };
+    let whole = name(words);
+    if whole.len() <= MAX_NAME {
+        return format!("{whole}.svg");
+    }
+    let digest = Sha256::digest(whole.as_bytes());
+    let digest: String = digest[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{digest}.svg", name(&words[..2]))
 }
 
 /// Writes the figures into the folder, which has no other files.
@@ -593,6 +608,14 @@ mod tests {
         assert_eq!(new, "a\n<!-- begin x -->\n\nnew\n\n<!-- end x -->\nb\n");
         assert_eq!(replaced(&new, "x", "new").unwrap(), new);
         assert!(replaced(page, "y", "new").unwrap_err().contains("<!-- begin y -->"));
+    }
+
+    #[test]
+    fn names_of_figures_are_short() {
+        let name = |flags: &[&str]| figure_file(&[&["ppo", "Pong-v5"], flags].concat(), 100);
+        assert_eq!(name(&["--gamma 0.9"]), "ppo-pong-v5-gamma-0-9-100.svg");
+        let [a, b] = ["a", "b"].map(|last| name(&[&["--num-envs 16"; 20][..], &[last]].concat()));
+        assert!(a.starts_with("ppo-pong-v5-100-") && a.len() < 40 && a != b, "{a} {b}");
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub fn figure(groups: &[Group], settings: &Settings) -> Result<Figure> {
     };
     let panels = [(title, profiles(&sets, settings.points))].into();
     let labels = (label, "fraction of runs above");
-    Ok(figure_of(panels, labels, "95% bootstrap interval", "run", &settings.look))
+    Ok(figure_of(panels, labels, "95% bootstrap interval", Some("run"), &settings.look))
 }
 
 /// Returns the profile of each set at `points` thresholds from the lowest to the highest score.
