@@ -26,10 +26,13 @@ pub enum Error {
     /// An operation inside traced code that cannot be typed, or a tensor outside its trace.
     #[error(transparent)]
     Trace(#[from] Box<TraceError>),
-    /// Arguments that do not match the expectation of a compiled function, an importer or a
-    /// checkpoint.
+    /// Arguments that do not match the expectation of a function.
     #[error("{0}")]
     Argument(String),
+    /// A file whose content is damaged, of another kind or version, or of another model than
+    /// expected.
+    #[error("{0}")]
+    File(String),
     /// The compiler or runtime behind PJRT refused something; `code` is its status number.
     #[error("{context}: {message} (PJRT status {code})")]
     Pjrt {
@@ -91,6 +94,7 @@ impl fmt::Debug for Error {
         match self {
             Error::Trace(error) => f.debug_tuple("Trace").field(error).finish(),
             Error::Argument(text) => f.debug_tuple("Argument").field(text).finish(),
+            Error::File(text) => f.debug_tuple("File").field(text).finish(),
             Error::Pjrt { context, code, message } => f
                 .debug_struct("Pjrt")
                 .field("context", context)

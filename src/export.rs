@@ -206,12 +206,12 @@ impl Exported {
     /// Reads an artifact from a file.
     ///
     /// # Errors
-    /// [`Error::Io`], and as [`Exported::from_bytes`], with the file's name.
+    /// [`Error::Io`], and [`Error::File`] for a file that is not a usable exported function.
     pub fn load(file: impl AsRef<FilePath>) -> Result<Exported> {
         let file = file.as_ref();
         let bytes = crate::files::read(file)?;
         Exported::from_bytes(&bytes).map_err(|error| match error {
-            Error::Argument(text) => Error::Argument(format!("{}: {text}", file.display())),
+            Error::Argument(text) => Error::File(format!("{}: {text}", file.display())),
             other => other,
         })
     }

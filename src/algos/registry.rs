@@ -235,7 +235,7 @@ pub(super) fn with_alternatives<A: Algorithm>(args: &A, error: Error) -> Error {
 /// Evaluates the model at `path` with the algorithm that saved it.
 ///
 /// # Errors
-/// Returns [`Error::Argument`] for the model of an algorithm that is not in [`ALGORITHMS`], and the
+/// Returns [`Error::File`] for the model of an algorithm that is not in [`ALGORITHMS`], and the
 /// errors of the algorithm.
 pub fn play(path: &Path, metadata: &SavedMetadata, evaluation: &mut Evaluation) -> Result<()> {
     (saved_by(path, metadata, "evaluates it: `PROGRAM eval")?.play)(path, metadata, evaluation)
@@ -244,7 +244,7 @@ pub fn play(path: &Path, metadata: &SavedMetadata, evaluation: &mut Evaluation) 
 /// Returns the policy of the model at `path`.
 ///
 /// # Errors
-/// Returns [`Error::Argument`] for the model of an algorithm that is not in [`ALGORITHMS`], and the
+/// Returns [`Error::File`] for the model of an algorithm that is not in [`ALGORITHMS`], and the
 /// errors of the algorithm.
 pub fn policy(path: &Path, metadata: &SavedMetadata) -> Result<Policy> {
     (saved_by(path, metadata, "exports it: `PROGRAM export")?.policy)(path, metadata)
@@ -255,10 +255,10 @@ impl TrainedPolicy {
     /// run, or the file of the model. No environment is made and nothing is compiled.
     ///
     /// # Errors
-    /// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if there is no model, if the file
-    /// is damaged, if an older version saved it without the spaces of the environment, if the policy is
-    /// recurrent, or if an algorithm of another program saved it, which makes a policy with
-    /// [`new`](TrainedPolicy::new).
+    /// [`Error::Io`] if the file cannot be read; [`Error::File`] if there is no model, if the file is
+    /// damaged, if an older version saved it without the spaces of the environment, or if an algorithm
+    /// of another program saved it, which makes a policy with [`new`](TrainedPolicy::new);
+    /// [`Error::Argument`] if the policy is recurrent.
     pub fn load(run: impl AsRef<Path>) -> Result<TrainedPolicy> {
         let (path, metadata) = saved_model(run.as_ref(), false)?;
         let advice =
@@ -270,7 +270,7 @@ impl TrainedPolicy {
 /// Returns the algorithm that saved a model. `advice` is what another program does with it.
 fn saved_by(path: &Path, metadata: &SavedMetadata, advice: &str) -> Result<&'static Entry> {
     ALGORITHMS.iter().find(|entry| entry.name == metadata.algorithm).ok_or_else(|| {
-        Error::Argument(format!(
+        Error::File(format!(
             "{0} was saved by {1}, which is not an algorithm of this command; the program that \
              trained it {advice} --run {0}`",
             path.display(),

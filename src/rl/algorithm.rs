@@ -403,7 +403,7 @@ fn parse_saved<A: Algorithm>(path: &Path, metadata: &SavedMetadata) -> Result<A>
     metadata.ensure_algorithm(A::NAME, path)?;
     let words = with_saved_flags(&[A::NAME.into()], metadata);
     let args: A = flags::parse_with(ranged_command::<A>(), words)
-        .map_err(|error| Error::Argument(format!("the settings in {}: {error}", path.display())))?;
+        .map_err(|error| Error::File(format!("the settings in {}: {error}", path.display())))?;
     metadata.ensure_known(&settings(&args)?, path)?;
     Ok(args)
 }

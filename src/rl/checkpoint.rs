@@ -185,14 +185,14 @@ pub struct Checkpoint {
 /// Safetensors files from other programs are loaded too; their metadata is null.
 ///
 /// # Errors
-/// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if it is damaged, or has an
+/// [`Error::Io`] if the file cannot be read; [`Error::File`] if it is damaged, or has an
 /// unsupported element type.
 pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
     let path = path.as_ref();
     let bytes = files::read(path)?;
     let damaged = |problem: String| {
         let problem = shown_error(&problem);
-        Error::Argument(format!(
+        Error::File(format!(
             "{} is not a whole checkpoint (safetensors): {problem}",
             path.display()
         ))
@@ -211,7 +211,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
         let known = DType::ALL.into_iter().filter(|known| known.is_int4() == int4.contains(&name));
         let dtype =
             known.into_iter().find(|known| stored(*known) == Some(*dtype)).ok_or_else(|| {
-                Error::Argument(format!("{}: {name} has elements {dtype:?}", path.display()))
+                Error::File(format!("{}: {name} has elements {dtype:?}", path.display()))
             })?;
         let range = start + from..start + to;
         if !dtype.has_valid(&bytes[range.clone()]) {
@@ -226,7 +226,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
 /// Loads the metadata of the checkpoint at `path` without its arrays.
 ///
 /// # Errors
-/// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if it is damaged, or if its
+/// [`Error::Io`] if the file cannot be read; [`Error::File`] if it is damaged, or if its
 /// metadata is not an `M`.
 pub(crate) fn load_metadata<M: DeserializeOwned>(path: impl AsRef<Path>) -> Result<M> {
     #[derive(serde::Deserialize)]
@@ -246,10 +246,7 @@ pub(crate) fn load_metadata<M: DeserializeOwned>(path: impl AsRef<Path>) -> Resu
     }
     let header: Header = serde_json::from_slice(&header).map_err(|error| {
         let error = shown_error(&error);
-        Error::Argument(format!(
-            "{} is not a whole checkpoint (safetensors): {error}",
-            path.display()
-        ))
+        Error::File(format!("{} is not a whole checkpoint (safetensors): {error}", path.display()))
     })?;
     parse_metadata(path, header.metadata.get(METADATA).map_or("null", String::as_str))
 }
@@ -257,7 +254,7 @@ pub(crate) fn load_metadata<M: DeserializeOwned>(path: impl AsRef<Path>) -> Resu
 fn parse_metadata<M: DeserializeOwned>(path: &Path, json: &str) -> Result<M> {
     serde_json::from_str(json).map_err(|error| {
         let (path, error) = (path.display(), shown_error(&error));
-        Error::Argument(format!("the metadata of {path} is not as expected: {error}"))
+        Error::File(format!("the metadata of {path} is not as expected: {error}"))
     })
 }
 
@@ -270,7 +267,7 @@ impl Checkpoint {
     /// Returns the saved metadata.
     ///
     /// # Errors
-    /// [`Error::Argument`] if it is not an `M`.
+    /// [`Error::File`] if it is not an `M`.
     pub fn metadata<M: DeserializeOwned>(&self) -> Result<M> {
         parse_metadata(&self.path, &self.metadata)
     }
@@ -278,7 +275,7 @@ impl Checkpoint {
     /// Returns the bytes of the arrays that a tree needs, in the tree's order.
     ///
     /// # Errors
-    /// [`Error::Argument`] that lists by path the arrays that are missing, unexpected or of another
+    /// [`Error::File`] that lists by path the arrays that are missing, unexpected or of another
     /// type.
     pub fn expect(&self, expected: &[(String, TensorType)]) -> Result<Vec<&[u8]>> {
         let mut left: HashMap<&str, Entry<'_>> =
@@ -306,7 +303,7 @@ impl Checkpoint {
             let _ = write!(message, "\n  and {} more", problems.len() - LISTED);
         }
         message.push_str("\n  help: load it with the settings it was saved with");
-        Err(Error::Argument(message))
+        Err(Error::File(message))
     }
 
     fn entry<'a>(&'a self, array: &'a (String, TensorType, Range<usize>)) -> Entry<'a> {

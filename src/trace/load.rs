@@ -49,14 +49,14 @@ impl Program {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Io`] if the file cannot be read, and [`Error::Argument`] with line and column if it
+    /// [`Error::Io`] if the file cannot be read, and [`Error::File`] with line and column if it
     /// is not the text of a well-formed Program. Callbacks are refused: their functions are in
     /// no file.
     #[track_caller]
     pub fn load(path: impl AsRef<Path>) -> Result<LoadedProgram> {
         let path = path.as_ref();
         let text = read(path)?;
-        let named = |error: Error| Error::Argument(format!("{}: {error}", path.display()));
+        let named = |error: Error| Error::File(format!("{}: {error}", path.display()));
         let parsed = Program::parse(&text);
         let program = parsed.map_err(named)?;
         if !program.callbacks().is_empty() {
@@ -77,16 +77,14 @@ fn read(path: &Path) -> Result<String> {
     let size = file.metadata().map_err(Error::io("cannot read", path))?.len();
     if size > MAX_SIZE {
         let path = path.display();
-        return Err(Error::Argument(format!(
-            "{path}: {size} bytes; a Program has at most {MAX_SIZE}"
-        )));
+        return Err(Error::File(format!("{path}: {size} bytes; a Program has at most {MAX_SIZE}")));
     }
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(Error::io("cannot read", path))?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let path = path.display();
-        Error::Argument(format!("{path}: no text of a Program: byte {at} is not UTF-8"))
+        Error::File(format!("{path}: no text of a Program: byte {at} is not UTF-8"))
     })
 }
 

@@ -10,7 +10,7 @@ use podracer::algos::{dqn, ppo, ppo_atari, ppo_continuous_action, registry};
 use podracer::envs::{self, EnvPool, PoolOptions};
 use podracer::rl::checkpoint::saved::SavedMetadata;
 use podracer::rl::{Algorithm, Evaluation, TrainedPolicy};
-use podracer::{Array, DType, Key, Mode};
+use podracer::{Array, DType, Error, Key, Mode};
 
 const ROLLOUTS: &[&str] = &["--num-envs=2", "--num-steps=16", "--num-minibatches=2"];
 const SHORT: &[&str] =
@@ -191,7 +191,9 @@ fn observations_of_another_shape_or_type_are_errors() {
 }
 
 fn refusal(run: &Path) -> String {
-    TrainedPolicy::load(run).unwrap_err().to_string()
+    let error = TrainedPolicy::load(run).unwrap_err();
+    assert!(matches!(error, Error::File(_) | Error::Io { .. }), "{error:#?}");
+    error.to_string()
 }
 
 /// Replaces a text in the header of a model; the length stays.

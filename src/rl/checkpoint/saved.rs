@@ -108,29 +108,29 @@ impl SavedMetadata {
     /// Returns the specification of the environment.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a model that does not record it, or not in the form of a specification.
+    /// [`Error::File`] for a model that does not record it, or not in the form of a specification.
     pub(in crate::rl) fn spec(&self, path: &Path) -> Result<EnvSpec> {
         let path = path.display();
         let Some(saved) = self.env_spec.clone() else {
-            return Err(Error::Argument(format!(
+            return Err(Error::File(format!(
                 "{path} does not record the spaces of its environment: an older version saved it\n  help: \
                  train again"
             )));
         };
         let id = self.settings.get("env_id").and_then(Value::as_str).unwrap_or("?");
         let spec = saved.spec(id);
-        spec.map_err(|error| Error::Argument(format!("{path}: {}", shown(&error.to_string()))))
+        spec.map_err(|error| Error::File(format!("{path}: {}", shown(&error.to_string()))))
     }
 
     /// Reads the metadata of a saved model or run, without the arrays.
     ///
     /// # Errors
-    /// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if it was not saved by a run,
+    /// [`Error::Io`] if the file cannot be read; [`Error::File`] if it was not saved by a run,
     /// or by another version of this crate.
     pub fn read(path: &Path) -> Result<SavedMetadata> {
         let metadata: SavedMetadata = checkpoint::load_metadata(path)?;
         if metadata.format != FORMAT {
-            return Err(Error::Argument(format!(
+            return Err(Error::File(format!(
                 "{} is of format {}, and this version reads format {FORMAT}: use podracer {}, \
                  which saved it",
                 path.display(),
@@ -143,7 +143,7 @@ impl SavedMetadata {
             flag(name, value).is_some_and(|flag| flag.len() > MAX_SETTING)
         };
         if let Some((name, _)) = metadata.settings.iter().find(long) {
-            return Err(Error::Argument(format!(
+            return Err(Error::File(format!(
                 "{}: the setting `{}` is longer than {MAX_SETTING} bytes",
                 path.display(),
                 shown(name)
@@ -165,12 +165,12 @@ impl SavedMetadata {
     /// Checks that `algorithm` saved the file.
     ///
     /// # Errors
-    /// [`Error::Argument`] that names both algorithms.
+    /// [`Error::File`] that names both algorithms.
     pub fn ensure_algorithm(&self, algorithm: &str, path: &Path) -> Result<()> {
         if self.algorithm == algorithm {
             return Ok(());
         }
-        Err(Error::Argument(format!(
+        Err(Error::File(format!(
             "{} was saved by {}, and this is {algorithm}",
             path.display(),
             shown(&self.algorithm)
@@ -180,10 +180,10 @@ impl SavedMetadata {
     /// Returns the progress of the run.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a model.
+    /// [`Error::File`] for a model.
     pub fn run_state(self, path: &Path) -> Result<RunState> {
         self.run_state.ok_or_else(|| {
-            Error::Argument(format!(
+            Error::File(format!(
                 "{} is a model, from which a run cannot go on; --checkpoint-frequency writes \
                  checkpoints",
                 path.display()
@@ -194,15 +194,13 @@ impl SavedMetadata {
     /// Like [`run_state`](SavedMetadata::run_state), and checks that a run can have written every field.
     ///
     /// # Errors
-    /// [`Error::Argument`] that names the field.
+    /// [`Error::File`] that names the field.
     pub(in crate::rl) fn checked_run_state(self, path: &Path) -> Result<RunState> {
         let total = self.settings.get("total_timesteps").and_then(Value::as_u64);
         let run_state = self.run_state(path)?;
         run_state.ensure_possible(total.unwrap_or(MAX_STEPS)).map_err(|problem| {
             let path = path.display();
-            Error::Argument(format!(
-                "{path} is damaged, or no run of this library wrote it: {problem}"
-            ))
+            Error::File(format!("{path} is damaged, or no run of this library wrote it: {problem}"))
         })?;
         Ok(run_state)
     }
@@ -211,11 +209,11 @@ impl SavedMetadata {
     /// from outside could otherwise set flags that no run saves, such as the file of a secret.
     ///
     /// # Errors
-    /// [`Error::Argument`] that names the first that is not.
+    /// [`Error::File`] that names the first that is not.
     pub(crate) fn ensure_known(&self, known: &Map<String, Value>, path: &Path) -> Result<()> {
         match self.settings.keys().find(|name| !known.contains_key(*name)) {
             None => Ok(()),
-            Some(name) => Err(Error::Argument(format!(
+            Some(name) => Err(Error::File(format!(
                 "{}: {} has no setting `{}`",
                 path.display(),
                 self.algorithm,
@@ -464,7 +462,7 @@ fn env_name(k: usize) -> String {
 /// is dropped.
 ///
 /// # Errors
-/// [`Error::Argument`] or [`Error::Config`] that names the difference.
+/// [`Error::File`], [`Error::Argument`] or [`Error::Config`] that names the difference.
 pub(in crate::rl) fn read<S: Tree<Array>>(
     path: &Path,
     metadata: SavedMetadata,
@@ -484,7 +482,7 @@ pub(in crate::rl) fn read<S: Tree<Array>>(
         let Some(&ty) = types.get(name.as_str()) else { break };
         if ty.dtype != DType::U8 || ty.shape.len() != 1 {
             let problem = format!("{}: {name} is {ty}, expected u8[N]", path.display());
-            return Err(Error::Argument(problem));
+            return Err(Error::File(problem));
         }
         expected.push((name, ty.clone()));
     }

@@ -84,12 +84,12 @@ pub fn report(policy: &str, env_id: &str, evaluation: &Evaluation) -> String {
 /// `is_trusted` permits the Python code that its settings name.
 ///
 /// # Errors
-/// [`Error::Argument`] if there is no model, and errors of reading it.
+/// [`Error::File`] if there is no model, and errors of reading it.
 pub(crate) fn saved_model(run: &Path, is_trusted: bool) -> Result<(PathBuf, SavedMetadata)> {
     let model = model_in(run)?;
     let metadata = SavedMetadata::read(&model)?;
     if metadata.run_state.is_some() {
-        return Err(Error::Argument(format!(
+        return Err(Error::File(format!(
             "{} is a checkpoint, from which --resume continues; --save-model saves a model",
             model.display()
         )));
@@ -110,11 +110,11 @@ fn model_in(run: &Path) -> Result<PathBuf> {
         .collect();
     match (models.pop(), models.is_empty()) {
         (Some(model), true) => Ok(model),
-        (None, _) => Err(Error::Argument(format!(
+        (None, _) => Err(Error::File(format!(
             "{} has no model; --save-model saves one at the end of training",
             run.display()
         ))),
-        (Some(_), false) => Err(Error::Argument(format!(
+        (Some(_), false) => Err(Error::File(format!(
             "{} has several models; name the file with --run",
             run.display()
         ))),

@@ -48,7 +48,7 @@ pub enum Value {
 /// An incomplete last record, as a killed run leaves it, is left out.
 ///
 /// # Errors
-/// [`Error::Io`] if the file cannot be read; [`Error::Argument`] if a record within it is damaged.
+/// [`Error::Io`] if the file cannot be read; [`Error::File`] if a record within it is damaged.
 pub fn read_events(path: impl AsRef<Path>) -> Result<Vec<Event>> {
     let path = path.as_ref();
     let bytes = files::read(path)?;
@@ -58,7 +58,7 @@ pub fn read_events(path: impl AsRef<Path>) -> Result<Vec<Event>> {
         let at = bytes.len() - rest.len();
         let damaged = || {
             let path = path.display();
-            Error::Argument(format!("{path} is damaged: the record at byte {at} is not an event"))
+            Error::File(format!("{path} is damaged: the record at byte {at} is not an event"))
         };
         let Some(length) = checked(&mut rest, 8).ok_or_else(damaged)? else { break };
         let length = length.try_into().map(u64::from_le_bytes).expect("eight bytes");
