@@ -246,7 +246,7 @@ fn orthogonal_matrix(key: Key<Tensor>, shape: &Shape, dtype: DType) -> Tensor {
     let columns = shape[shape.rank() - 1];
     let rows = Shape::from(&shape[..shape.rank() - 1]).numel();
     let tall = random::normal(key, [rows.max(columns), rows.min(columns)], dtype);
-    let q = numpy::orthonormal_columns(tall);
+    let q = numpy::orthonormal_columns_unscaled(tall);
     let matrix = if rows < columns { q.t() } else { q };
     matrix.reshape(shape)
 }

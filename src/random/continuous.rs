@@ -4,7 +4,7 @@ use super::real::log1p;
 use super::{Key, parameters};
 use crate::random::discrete::bernoulli;
 use crate::random::real::{exponential, normal, uniform};
-use crate::trace::numpy::orthonormal_columns;
+use crate::trace::numpy::orthonormal_columns_unscaled;
 use crate::trace::ops::{Operand, cholesky, where_};
 use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::vmap::vmap;
@@ -209,7 +209,7 @@ pub fn orthogonal(
     let shape = shape.into();
     let (rows, columns) = (n.max(m), n.min(m));
     let noise = normal(key, [shape.numel(), rows, columns], dtype);
-    let q = vmap(|x: Tensor| orthonormal_columns(x))(noise);
+    let q = vmap(|x: Tensor| orthonormal_columns_unscaled(x))(noise);
     let q = if n < m { q.swapaxes(-1, -2) } else { q };
     q.reshape([&shape[..], &[n, m]].concat())
 }

@@ -71,6 +71,7 @@ pub use probability::{
     boxcox, boxcox1p, dawsn, entr, erfcx, kl_div, log_ndtr, logit, ndtr, ndtri, rel_entr, xlog1py,
     xlogy,
 };
+pub(crate) use qr::orthonormal_columns_unscaled;
 pub use qr::{orthonormal_columns, qr};
 pub use quadrature::{fresnel, owens_t, sici};
 pub use ragged::{mulhi, ragged_dot, reduce};

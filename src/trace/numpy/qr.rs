@@ -2,7 +2,7 @@
 
 use super::eigen::scaled;
 use super::linalg::{batch_of, for_each};
-use crate::trace::control::{ScanOptions, scan_with};
+use crate::trace::control::{ScanOptions, fori_loop, scan_with};
 use crate::trace::ops::{arange, is_wide_inexact, zeros_like};
 use crate::trace::tensor::{Tensor, fail_op, op};
 use crate::trace::types::DType;
@@ -62,12 +62,21 @@ pub fn orthonormal_columns(a: Tensor) -> Tensor {
             format!("takes a tall matrix of floats or complex numbers, and was given {ty}"),
         );
     }
-    let (m, n) = (ty.shape[0], ty.shape[1]);
+    let a = if ty.shape[1] == 0 { a } else { scaled(a).0 };
+    orthonormal_columns_unscaled(a)
+}
+
+/// [`orthonormal_columns`] of a matrix of floats whose squares neither overflow nor vanish, such as
+/// draws of the normal distribution. It compiles in less time: XLA would compute a draw once more
+/// where the largest element is taken, and once more where it is divided.
+#[track_caller]
+pub(crate) fn orthonormal_columns_unscaled(a: Tensor) -> Tensor {
+    let (m, n) = (a.dim(0), a.dim(1));
     if n == 0 {
         return a;
     }
     // From here on the columns are rows, which are contiguous.
-    let rows = scaled(a).0.t();
+    let rows = a.t();
     if n <= MAX_BLOCK_COLUMNS {
         return orthonormal_rows(rows).t();
     }
@@ -80,9 +89,9 @@ pub fn orthonormal_columns(a: Tensor) -> Tensor {
     let starts = arange(blocks.dim(0), DType::I32) * BLOCK as i32 + first as i32;
     let done = head.pad(&[0, 0], &[(n - first) as i64, 0], 0.0);
     let step = |done: Tensor, (mut block, start): (Tensor, Tensor)| {
-        for _ in 0..2 {
-            block = orthonormal_rows(block - block.matmul(done.t().conj()).matmul(done));
-        }
+        block = twice(block, |block| {
+            orthonormal_rows(block - block.matmul(done.t().conj()).matmul(done))
+        });
         (done.dynamic_update_slice_clamped(block, &[start, zeros_like(start)]), ())
     };
     let (done, ()) = scan_with(step, done, (blocks, starts), ScanOptions::default());
@@ -94,12 +103,15 @@ pub fn orthonormal_columns(a: Tensor) -> Tensor {
 fn orthonormal_rows(rows: Tensor) -> Tensor {
     let numbers = arange(rows.dim(0), DType::I32);
     let step = |done: Tensor, (row, i): (Tensor, Tensor)| {
-        let mut v = row;
-        for _ in 0..2 {
-            v = v - done.conj().matmul(v).matmul(done);
-        }
+        let v = twice(row, |v| v - done.conj().matmul(v).matmul(done));
         let v = v / v.norm().to(v.dtype());
         (done.dynamic_update_index_clamped(0, i, v), ())
     };
     scan_with(step, zeros_like(rows), (rows, numbers), ScanOptions::default()).0
+}
+
+/// A loop of two iterations, whose body is compiled once.
+#[track_caller]
+fn twice(start: Tensor, body: impl Fn(Tensor) -> Tensor) -> Tensor {
+    fori_loop(0, 2, |_, x| body(x), start)
 }
