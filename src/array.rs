@@ -69,6 +69,11 @@ impl Array {
         &self.ty().shape
     }
 
+    /// Number of elements.
+    pub fn numel(&self) -> usize {
+        self.ty().numel()
+    }
+
     /// The type of the elements.
     pub fn dtype(&self) -> DType {
         self.ty().dtype

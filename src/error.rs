@@ -129,6 +129,8 @@ pub enum Origin {
         leaf: usize,
         /// Number of leaves of all arguments.
         leaves: usize,
+        /// Path of the leaf, as in `argument[1].w`; `None` if it is not known.
+        path: Option<String>,
     },
     /// A trace that has ended.
     EndedTrace,
@@ -153,7 +155,10 @@ impl fmt::Display for OperandNote {
             Origin::Argument { leaves: ..=1, .. } => {
                 write!(f, "{name} is the argument of the function traced at {at}")
             }
-            Origin::Argument { leaf, .. } => {
+            Origin::Argument { path: Some(path), .. } => {
+                write!(f, "{name} is {path} of the function traced at {at}")
+            }
+            Origin::Argument { leaf, path: None, .. } => {
                 write!(f, "{name} is leaf {leaf} of the arguments of the function traced at {at}")
             }
             Origin::EndedTrace => write!(f, "{name} was made at {at}, in a trace that has ended"),

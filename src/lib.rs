@@ -300,13 +300,13 @@ pub use tree::Tree;
 /// ```
 pub mod prelude {
     pub use crate::optim::{Adam, AdamState, Optimizer};
-    pub use crate::trace::ops::{constant, one_hot};
+    pub use crate::trace::ops::{self, constant, one_hot};
     pub use crate::{
         Array, Axis, DType, Error, Key, P, Result, ScanOptions, Tensor, TensorType, Tree,
-        axis_index, checkpoint, cond, custom_jvp, custom_vjp, eager, fori_loop, grad, hessian, hvp,
-        interpret, jacfwd, jacrev, jit, jvp, losses, make_mesh, nn, optim, pmap, pmean, psum,
-        random, scan, scan_with, shard_map, sharded_jit, switch, tree, value_and_grad, vjp, vmap,
-        where_, while_loop,
+        axis_index, checkpoint, cond, custom_jvp, custom_vjp, distributions, eager, fori_loop,
+        grad, hessian, hvp, interpret, jacfwd, jacrev, jit, jvp, losses, make_mesh, nn, optim,
+        pmap, pmean, psum, random, scan, scan_with, shard_map, sharded_jit, switch, tree,
+        value_and_grad, vjp, vmap, where_, while_loop,
     };
 }
 

@@ -69,8 +69,8 @@ pub enum Children<'a> {
     note = "add #[derive(Tree)] to the struct, and give it the leaf type as its parameter",
     note = "a Tensor exists inside a traced function, an Array outside: pass Arrays to a compiled \
             function, as in `jit(grad(f)).call(array)`",
-    note = "a Rust number that a traced function uses is captured, and constant; one that changes \
-            between calls is an Array"
+    note = "a Rust number becomes a tensor inside a traced function by `constant(0.0f32)`, and an \
+            Array outside by `Array::from(0.0f32)`; a function can also capture it"
 )]
 pub trait Tree<T: Leaf>: Sized {
     /// The same tree with other leaves.
@@ -632,7 +632,7 @@ fn difference_of_paths(left: &[String], right: &[String], root: &str, names: [&s
     match (only_left, only_right) {
         (Some(path), _) => only(path, names[0], names[1]),
         (None, Some(path)) => only(path, names[1], names[0]),
-        (None, None) => "their static fields differ".to_string(),
+        (None, None) => "their static fields differ, those without tensors".to_string(),
     }
 }
 

@@ -20,7 +20,7 @@ use crate::lower::pjrt::calls::ensure_no_call;
 use crate::timeline;
 use crate::trace::ops::structure_in_scope;
 use crate::trace::program::Program;
-use crate::trace::tensor::{Tensor, catch, trace_call};
+use crate::trace::tensor::{Tensor, catch, paths_of, trace_call};
 use crate::trace::types::TensorType;
 use crate::tree::{self, Leaf, Path, Tree};
 
@@ -236,7 +236,8 @@ impl History {
         let _span = timeline::span_of("trace", &self.name);
         let start = Instant::now();
         let build = |tensors: &[Tensor]| tree::rebuild(args, tensors.iter().copied());
-        let (traced, template) = catch(|| trace_call(transformation, at, types, build, f))?;
+        let paths = paths_of(transformation, args);
+        let (traced, template) = catch(|| trace_call(transformation, at, types, paths, build, f))?;
         debug_assert_eq!(crate::trace::check::verify(&traced.program), Ok(()));
         self.record_trace(start);
         Ok((traced.program, template))

@@ -313,7 +313,8 @@ impl Policy {
             names = given;
             values
         };
-        let (traced, _) = catch(|| trace_call("policy", at, &types, <[Tensor]>::to_vec, run))?;
+        let (traced, _) =
+            catch(|| trace_call("policy", at, &types, vec![], <[Tensor]>::to_vec, run))?;
         Ok(Traced { program: simplify(traced.program), names, is_sampled })
     }
 

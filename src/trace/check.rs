@@ -186,7 +186,7 @@ fn infer_types(op: &Op, inputs: &[&TensorType]) -> Result<Types, Problem> {
             ensure!(
                 x.dtype == update.dtype,
                 [0, 1],
-                "an update {update} of another element type than {x}"
+                "an update {update} of another element type than {x}; convert it with .to(dtype)"
             );
             window_fits(x, &update.shape)?;
             starts_fit(x, &inputs[2..], 2)?;

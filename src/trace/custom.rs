@@ -55,9 +55,9 @@ pub fn custom_jvp<A: Tree<Tensor>, B: Tree<Tensor>>(
             let (rule, dual) = trace_tree::<(A, A), (B, B)>(name, at, &types, |(x, t)| jvp(x, t));
             at_line(at, || {
                 let given: Vec<&TensorType> = rule.program.output_types().collect();
-                same(name, "primal_out", &result, &dual.0, &outputs, &given);
+                same(name, ("the rule", "result[0]"), &result, &dual.0, &outputs, &given);
                 let given = given.get(outputs.len()..).unwrap_or_default();
-                same(name, "tangent_out", &result, &dual.1, &outputs, given);
+                same(name, ("the rule", "result[1]"), &result, &dual.1, &outputs, given);
             });
             rule
         };
@@ -103,7 +103,7 @@ pub fn custom_vjp<A: Tree<Tensor>, B: Tree<Tensor>, R: Tree<Tensor>>(
         let outputs_of = outputs.iter().collect::<Vec<_>>();
         at_line(at, || {
             let given: Vec<&TensorType> = saved.iter().collect();
-            same(name, "fwd_out", &result, &value, &outputs_of, &given);
+            same(name, ("fwd", "result[0]"), &result, &value, &outputs_of, &given);
         });
         let mut types = saved[outputs.len()..].iter().chain(&outputs).cloned();
         let mut next = |_: &tree::Path<'_>, _: &Tensor| types.next().expect("a type each");
@@ -116,7 +116,7 @@ pub fn custom_vjp<A: Tree<Tensor>, B: Tree<Tensor>, R: Tree<Tensor>>(
             let expected: Vec<TensorType> = leaves.iter().map(|leaf| leaf.ty()).collect();
             let given: Vec<&TensorType> = bwd.program.output_types().collect();
             let expected: Vec<&TensorType> = expected.iter().collect();
-            same(name, "cotangent_out", &args, &back, &expected, &given);
+            same(name, ("bwd", "result"), &args, &back, &expected, &given);
         });
         let count = saved.len();
         let (programs, consts) =
@@ -141,7 +141,7 @@ fn close(traced: Vec<(Traced, usize)>) -> (Vec<Arc<Program>>, Vec<Tensor>) {
 /// Ends the trace unless `given` has the structure and the types expected.
 fn same<M: Tree<Tensor>>(
     name: &str,
-    what: &str,
+    (function, root): (&str, &str),
     expected: &M,
     given: &M,
     expected_types: &[&TensorType],
@@ -150,17 +150,18 @@ fn same<M: Tree<Tensor>>(
     let difference = tree::structure_difference::<Tensor, Tensor, M, M>(
         expected,
         given,
-        what,
+        root,
         ["the expected structure", "the returned structure"],
     );
     if let Some(difference) = difference {
-        fail_op(name, format!("{what} has the wrong structure: {difference}"));
+        fail_op(name, format!("the result of {function} has the wrong structure: {difference}"));
     }
     let paths = tree::paths(expected);
     for ((path, expected), given) in paths.iter().zip(expected_types).zip(given_types) {
         if expected != given {
-            let path = tree::path_of(what, path);
-            fail_op(name, format!("{path} must be {expected}, and is {given}"));
+            let path = tree::path_of(root, path);
+            let problem = format!("{path} of {function} must be {expected}, and is {given}");
+            fail_op(name, problem);
         }
     }
 }

@@ -55,6 +55,8 @@ struct Frame {
     made_at: Vec<Loc>,
     captured: HashMap<(u32, Var), Var>,
     captures: Vec<Tensor>,
+    /// Paths of the leaves of the argument, for messages; none if there is one leaf.
+    paths: Vec<String>,
 }
 
 #[derive(Default)]
@@ -282,6 +284,7 @@ fn open_frame(kind: FrameKind, types: &[TensorType], at: Loc) -> Vec<Tensor> {
             made_at: Vec::new(),
             captured: HashMap::new(),
             captures: Vec::new(),
+            paths: Vec::new(),
         };
         let args = types.iter().map(|ty| frame.add_input(ty.clone(), at)).collect();
         stack.frames.push(frame);
@@ -291,6 +294,13 @@ fn open_frame(kind: FrameKind, types: &[TensorType], at: Loc) -> Vec<Tensor> {
         at_line(at, || fail_op("argument", problem));
     }
     args
+}
+
+/// Names the inputs of the frame that [`open_frame`] pushed.
+fn set_paths(paths: Vec<String>) {
+    STACK.with_borrow_mut(|stack| {
+        stack.frames.last_mut().expect("the frame pushed by open_frame").paths = paths;
+    });
 }
 
 /// Pops the frame that [`open_frame`] pushed.
@@ -318,6 +328,7 @@ pub(crate) fn trace_tree<A: Tree<Tensor>, B: Tree<Tensor>>(
         name,
         at,
         &types,
+        paths_of(name, example),
         |args| {
             let mut args = args.iter().copied();
             example.map_leaves_ref(&Path::ROOT, &mut |_, _| args.next().expect("one type a leaf"))
@@ -345,17 +356,38 @@ fn refuse_endless(name: &'static str, at: Loc) {
     fail(TraceError { op: name.into(), problem, at, operands: vec![], frames })
 }
 
-/// [`trace_tree`] for an argument that `build` makes of its leaves.
+/// Paths of the leaves of an argument, as messages have them: `argument[1].w`, and of a scan's body
+/// `carry.w` and `input`. None are needed if there is one leaf.
+pub(crate) fn paths_of<T: Leaf, M: Tree<T>>(name: &str, args: &M) -> Vec<String> {
+    let paths = crate::tree::paths(args);
+    if paths.len() < 2 {
+        return Vec::new();
+    }
+    let path_in_words = |path: String| {
+        let path = path.replacen('$', "argument", 1);
+        let roots = [("argument[0]", "carry"), ("argument[1]", "input")];
+        match roots.into_iter().find_map(|(root, word)| Some((word, path.strip_prefix(root)?))) {
+            Some((word, "")) if name == "scan" => format!("the {word}"),
+            Some((word, rest)) if name == "scan" => format!("{word}{rest}"),
+            _ => path,
+        }
+    };
+    paths.into_iter().map(path_in_words).collect()
+}
+
+/// [`trace_tree`] for an argument that `build` makes of its leaves, which have these paths.
 pub(crate) fn trace_call<A, B: Tree<Tensor>>(
     name: &'static str,
     at: Loc,
     types: &[TensorType],
+    paths: Vec<String>,
     build: impl FnOnce(&[Tensor]) -> A,
     f: impl FnOnce(A) -> B,
 ) -> (Traced, B) {
     refuse_endless(name, at);
     within(name, at, || {
         trace_frame(FrameKind::Body, types, at, |args| {
+            set_paths(paths);
             let argument = build(args);
             let result = at_own_lines(|| f(argument));
             (crate::tree::leaves(&result), result)
@@ -481,15 +513,18 @@ pub(crate) fn bind(op: Op, inputs: &[Tensor], caller: Loc) -> Tensors {
             .iter()
             .enumerate()
             .filter(|(i, input)| problem.operands.contains(i) && input.at != at)
-            .map(|(i, input)| input.note(operand_name(i, inputs.len())))
+            .map(|(i, input)| input.note(operand_name(name, i, inputs.len())))
             .collect();
         fail(TraceError { op: name.into(), problem: problem.text, at, operands, frames: notes() })
     })
 }
 
-fn operand_name(index: usize, count: usize) -> String {
+fn operand_name(op: &str, index: usize, count: usize) -> String {
     match (index, count) {
         (_, 1) => "the operand".into(),
+        (1, 2) if op == "dynamic_slice" => "the start".into(),
+        (1, 2) if op == "gather" => "the indices".into(),
+        (0, 2) if ["dynamic_slice", "gather"].contains(&op) => "the operand".into(),
         (0, 2) => "lhs".into(),
         (1, 2) => "rhs".into(),
         (i, _) => format!("operand {i}"),
@@ -608,13 +643,14 @@ impl Tensor {
     fn note(self, name: String) -> OperandNote {
         let origin = STACK.with_borrow(|stack| {
             let Some(index) = stack.frame_of(self) else { return Origin::EndedTrace };
-            let Frame { program, captures, .. } = &stack.frames[index];
+            let Frame { program, captures, paths, .. } = &stack.frames[index];
             match program.equations.iter().find(|e| e.outputs.contains(&self.var)) {
                 Some(equation) => Origin::Op(equation.op.name().into()),
-                None => Origin::Argument {
-                    leaf: program.inputs.iter().position(|var| *var == self.var).unwrap_or(0),
-                    leaves: program.inputs.len() - captures.len(),
-                },
+                None => {
+                    let leaf = program.inputs.iter().position(|var| *var == self.var).unwrap_or(0);
+                    let leaves = program.inputs.len() - captures.len();
+                    Origin::Argument { leaf, leaves, path: paths.get(leaf).cloned() }
+                }
             }
         });
         OperandNote { name, at: self.at, origin }

@@ -117,7 +117,7 @@ pub(crate) fn infer_scatter(
     ensure!(
         operand.dtype == updates.dtype,
         [0, 2],
-        "updates {updates} of another element type than {operand}"
+        "updates {updates} of another element type than {operand}; convert them with .to(dtype)"
     );
     ensure!(
         dims.kind == ScatterKind::Set || operand.dtype != DType::Bool,

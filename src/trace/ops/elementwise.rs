@@ -18,8 +18,8 @@ use crate::trace::types::{DType, TensorType};
     label = "neither a Tensor nor a number of the types below",
     note = "operands are a Tensor, f32, f64, i32, i64, u32, u64, usize, bool, Complex<f32> or \
             Complex<f64>",
-    note = "an Array holds values outside of traced functions: pass it as an argument, which is a \
-            Tensor inside, or capture `constant(array.to_literal()?)`"
+    note = "values of the host are constants: `constant([1.0f32, 2.0])`, `constant(vec)`, \
+            `constant(array.to_literal()?)`; an Array passed as an argument is a Tensor inside"
 )]
 pub trait Operand: Copy + 'static {
     /// This operand as a tensor to be combined with one of type `like`.
@@ -43,9 +43,10 @@ macro_rules! float_operands {
             #[track_caller]
             fn to_tensor(self, like: &TensorType) -> Tensor {
                 if !like.dtype.is_inexact() {
+                    let or_integer = if like.dtype == DType::Bool { "" } else { ", or use an integer" };
                     fail_op("literal", format!(
                         "the float {self} cannot be combined with {like}; convert the tensor with \
-                         .to(DType::F32), or use an integer"
+                         .to(DType::F32){or_integer}"
                     ));
                 }
                 filled(like, self as f64)
@@ -62,7 +63,8 @@ macro_rules! int_operands {
             fn to_tensor(self, like: &TensorType) -> Tensor {
                 if like.dtype == DType::Bool {
                     fail_op("literal", format!(
-                        "the integer {self} cannot be combined with {like}; use true or false"
+                        "the integer {self} cannot be combined with {like}; convert the tensor with \
+                         .to(DType::I32), or use true or false"
                     ));
                 }
                 int_filled(like, self as i128)
