@@ -99,12 +99,12 @@ mod atari;
 pub mod classic;
 mod env;
 mod gymnasium;
-mod jax;
 pub mod memory_tasks;
 pub mod minatar;
 pub mod mujoco;
 pub mod podracer;
 mod pool;
+mod programs;
 mod registry;
 pub mod toy_text;
 pub mod traced;
@@ -123,8 +123,6 @@ pub use gymnasium::{
     GymnasiumOptions, GymnasiumSpaces, gymnasium_options, gymnasium_spaces, is_envpool,
     is_gymnasium, is_pettingzoo, set_gymnasium_options,
 };
-#[cfg(feature = "rl")]
-pub(crate) use jax::jax_folder;
 pub use mujoco::MujocoOptions;
 pub use pool::actions::Actions;
 pub use pool::autoreset::Autoreset;
@@ -135,9 +133,14 @@ pub use pool::stats::Episode;
 pub use pool::{EnvPool, PoolOptions};
 #[cfg(feature = "rl")]
 pub(crate) use pool::{MAX_ENVS, MAX_THREADS};
+#[cfg(feature = "rl")]
+pub(crate) use programs::jax_folder;
 pub use registry::{
-    is_registered, list_envs, make, native_parts, num_agents, num_players, register, spec,
+    is_registered, list_envs, make, native_parts, num_agents, num_players, register, register_with,
+    set_env_kwargs, spec,
 };
+#[cfg(feature = "rl")]
+pub(crate) use registry::{only_registered, takes_kwargs};
 pub use xla::{EnvStep, Handle, XlaPool};
 
 pub use crate::spaces::{ActionKind, Bound, ObsKind, Space};

@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
 use super::atari::{self, pettingzoo};
 use super::classic;
 use super::env::Env;
 use super::gymnasium;
-use super::jax::{self, JaxEnv};
 use super::memory_tasks;
 use super::minatar;
 use super::mujoco;
 use super::podracer::{self, TWO_PLAYERS};
 use super::pool::{EnvPool, PoolOptions};
+use super::programs::{self, ProgramEnv};
 use super::toy_text;
 use crate::envs::env::entry::{Entry, nearest};
 use crate::envs::env::spec::EnvSpec;
@@ -30,11 +33,22 @@ const FAMILIES: &[(&[Entry], &[&str])] = &[
     (toy_text::ENVS, &[]),
 ];
 
-/// Factory of a user's environment.
-type Make = Arc<dyn Fn() -> Result<Box<dyn Env>> + Send + Sync>;
+/// Environment of the user's.
+#[derive(Clone)]
+enum Registered {
+    /// Function that makes one.
+    Env(Make),
+    /// Function of keyword arguments, and the present ones.
+    EnvWith(MakeWith, Map<String, Value>),
+    /// Traced functions.
+    Traced(ProgramEnv),
+}
 
-/// Environments added by [`register`].
-static REGISTERED: RwLock<BTreeMap<&'static str, Make>> = RwLock::new(BTreeMap::new());
+type Make = Arc<dyn Fn() -> Result<Box<dyn Env>> + Send + Sync>;
+type MakeWith = Arc<dyn Fn(&Map<String, Value>) -> Result<Box<dyn Env>> + Send + Sync>;
+
+/// Environments added by [`register`] and its relatives.
+static REGISTERED: RwLock<BTreeMap<&'static str, Registered>> = RwLock::new(BTreeMap::new());
 
 /// Registers an environment of your own under an id, by which algorithms, [`make`] and
 /// [`EnvPool::make`] find it in this process: `gymnasium.register`.
@@ -52,6 +66,96 @@ pub fn register(
     id: &str,
     make: impl Fn() -> Result<Box<dyn Env>> + Send + Sync + 'static,
 ) -> Result<()> {
+    insert(id, Registered::Env(Arc::new(make)))
+}
+
+/// [`register`] for an environment with keyword arguments: `make` takes those of `--env-kwargs`, a
+/// JSON object, or of [`set_env_kwargs`]; an empty object if there are none. They are settings of a
+/// run: a run that resumes and the evaluation of a model have the same.
+///
+/// ```
+/// use podracer::envs;
+/// use podracer::envs::toy_text::{FrozenLake, FrozenLakeOptions};
+///
+/// #[derive(serde::Deserialize)]
+/// #[serde(default, deny_unknown_fields)]
+/// struct Kwargs {
+///     is_slippery: bool,
+/// }
+///
+/// impl Default for Kwargs {
+///     fn default() -> Kwargs {
+///         Kwargs { is_slippery: true }
+///     }
+/// }
+///
+/// envs::register_with("Lake-v0", |Kwargs { is_slippery }| {
+///     let options = FrozenLakeOptions { is_slippery, ..FrozenLakeOptions::default() };
+///     Ok(Box::new(FrozenLake::new(options)?))
+/// })?;
+/// // --env-id Lake-v0 --env-kwargs '{"is_slippery": false}'
+/// # Ok::<(), podracer::error::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`register`]. Making an environment returns [`Error::Env`] for keyword arguments that are not
+/// a `K`.
+pub fn register_with<K: DeserializeOwned>(
+    id: &str,
+    make: impl Fn(K) -> Result<Box<dyn Env>> + Send + Sync + 'static,
+) -> Result<()> {
+    let name = id.to_string();
+    let of_json = move |kwargs: &Map<String, Value>| {
+        let kwargs = serde_json::from_value(Value::Object(kwargs.clone()));
+        make(kwargs.map_err(|error| {
+            Error::Env(format!("the keyword arguments of {name}: {error} (--env-kwargs)"))
+        })?)
+    };
+    insert(id, Registered::EnvWith(Arc::new(of_json), Map::new()))
+}
+
+/// Registers an environment of Programs under the id of its specification.
+pub(super) fn register_traced(env: ProgramEnv) -> Result<()> {
+    let id = env.specification().id.clone();
+    insert(&id, Registered::Traced(env))
+}
+
+/// Sets the keyword arguments with which this process makes the environment `id` of
+/// [`register_with`] from now on.
+///
+/// # Errors
+/// [`Error::Env`] for another environment.
+pub fn set_env_kwargs(id: &str, kwargs: Map<String, Value>) -> Result<()> {
+    let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
+    match registered.get_mut(id) {
+        Some(Registered::EnvWith(_, own)) => *own = kwargs,
+        _ => return Err(Error::Env(format!("{id} takes no keyword arguments"))),
+    }
+    Ok(())
+}
+
+/// Returns true for the id of an environment of [`register_with`].
+pub(crate) fn takes_kwargs(id: &str) -> bool {
+    matches!(registered(id), Some(Registered::EnvWith(..)))
+}
+
+/// Returns the id of the environment that this program has registered; `None` if it has none or
+/// several.
+pub(crate) fn only_registered() -> Option<&'static str> {
+    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    let mut ids = registered.keys();
+    ids.next().copied().filter(|_| ids.next().is_none())
+}
+
+/// Returns the traced environment `id` of the user's.
+pub(super) fn registered_traced(id: &str) -> Option<ProgramEnv> {
+    match registered(id)? {
+        Registered::Traced(env) => Some(env),
+        _ => None,
+    }
+}
+
+fn insert(id: &str, env: Registered) -> Result<()> {
     let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
     let is_word = !id.is_empty() && !id.chars().any(|c| c.is_whitespace() || c.is_control());
     if !is_word || known(id) || registered.contains_key(id) {
@@ -60,7 +164,7 @@ pub fn register(
         )));
     }
     // Ids live as long as the process, like those of the families.
-    registered.insert(String::from(id).leak(), Arc::new(make));
+    registered.insert(String::from(id).leak(), env);
     Ok(())
 }
 
@@ -69,7 +173,7 @@ pub fn is_registered(id: &str) -> bool {
     registered(id).is_some()
 }
 
-fn registered(id: &str) -> Option<Make> {
+fn registered(id: &str) -> Option<Registered> {
     REGISTERED.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
 }
 
@@ -94,8 +198,8 @@ pub fn native_parts(id: &str) -> &'static [&'static str] {
 
 /// Source of an environment, by its id.
 enum Source<'a> {
-    /// Function given to [`register`].
-    Registered(Make),
+    /// Environment of the user's.
+    Registered(Registered),
     /// Gymnasium or EnvPool, in a process of Python.
     Gymnasium,
     /// PettingZoo, in a process of Python.
@@ -110,13 +214,13 @@ enum Source<'a> {
 
 impl Source<'_> {
     fn of(id: &str) -> Source<'_> {
-        if let Some(make) = registered(id) {
-            Source::Registered(make)
+        if let Some(env) = registered(id) {
+            Source::Registered(env)
         } else if gymnasium::is_gymnasium(id) || gymnasium::is_envpool(id) {
             Source::Gymnasium
         } else if gymnasium::is_pettingzoo(id) {
             Source::PettingZoo
-        } else if let Some(folder) = jax::jax_folder(id) {
+        } else if let Some(folder) = programs::jax_folder(id) {
             Source::Jax(folder)
         } else {
             pettingzoo::num_agents(id).map_or(Source::Family, Source::AtariPlayers)
@@ -140,9 +244,11 @@ pub fn list_envs() -> Vec<&'static str> {
 /// Returns an error for an unknown id, with the nearest known ids in its message.
 pub fn make(id: &str) -> Result<Box<dyn Env>> {
     let num_agents = match Source::of(id) {
-        Source::Registered(make) => return make(),
+        Source::Registered(Registered::Env(make)) => return make(),
+        Source::Registered(Registered::EnvWith(make, kwargs)) => return make(&kwargs),
+        Source::Registered(Registered::Traced(env)) => return Ok(programs::make(&env)),
         Source::Gymnasium => return gymnasium::make(id),
-        Source::Jax(folder) => return jax::make(folder),
+        Source::Jax(folder) => return Ok(programs::make(&ProgramEnv::load(folder)?)),
         Source::Family => return make_of_family(id),
         Source::PettingZoo => gymnasium::spec(id)?.1,
         Source::AtariPlayers(num_players) => num_players,
@@ -175,7 +281,7 @@ fn make_of_family(id: &str) -> Result<Box<dyn Env>> {
 pub fn spec(id: &str) -> Result<EnvSpec> {
     match Source::of(id) {
         Source::Gymnasium | Source::PettingZoo => Ok(gymnasium::spec(id)?.0),
-        Source::Jax(folder) => Ok(JaxEnv::load(folder)?.specification().clone()),
+        Source::Jax(folder) => Ok(ProgramEnv::load(folder)?.specification().clone()),
         Source::AtariPlayers(_) => pettingzoo::spec(id),
         Source::Registered(_) | Source::Family => Ok(make(id)?.spec()),
     }
@@ -196,7 +302,7 @@ pub fn num_agents(id: &str) -> usize {
 /// 1 for ids that [`make`] does not know.
 pub fn num_players(id: &str) -> usize {
     match Source::of(id) {
-        Source::Jax(folder) => JaxEnv::load(folder).map_or(1, |env| env.num_players()),
+        Source::Jax(folder) => ProgramEnv::load(folder).map_or(1, |env| env.num_players()),
         Source::Family if TWO_PLAYERS.contains(&id) => 2,
         _ => 1,
     }
@@ -222,7 +328,8 @@ impl EnvPool {
             Source::Gymnasium | Source::PettingZoo => {
                 EnvPool::gymnasium(id, gymnasium::gymnasium_options(id), options)
             }
-            Source::Jax(folder) => jax::pool(folder, options),
+            Source::Jax(folder) => programs::pool(&ProgramEnv::load(folder)?, options),
+            Source::Registered(Registered::Traced(env)) => programs::pool(&env, options),
             Source::AtariPlayers(_) => pettingzoo::pool(id, options),
             Source::Registered(_) | Source::Family => EnvPool::parallel(|_| make(id), options),
         }

@@ -456,10 +456,19 @@ In place of flags:
 
 /// Entry point of an algorithm's program: trains with the flags of the command line, or with the
 /// word `eval` evaluates a saved model, with `export` writes its policy, and prints the result or the
-/// error.
+/// error. The default of `--env-id` is the environment that the program has registered, if it is one.
 pub fn main<A: Algorithm>() -> ExitCode {
     interrupt::handle_until_exit();
-    run_as::<A>(|| ranged_command::<A>().after_help(SUBCOMMANDS), std::env::args_os().collect())
+    let command = || with_own_env(ranged_command::<A>()).after_help(SUBCOMMANDS);
+    run_as::<A>(command, std::env::args_os().collect())
+}
+
+/// Makes the environment that the program has registered the default of `--env-id`, if it is one.
+fn with_own_env(command: Command) -> Command {
+    match envs::only_registered() {
+        Some(id) => command.mut_arg("env_id", |arg| arg.default_value(id)),
+        None => command,
+    }
 }
 
 /// Like [`main`], with the given command line.

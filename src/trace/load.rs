@@ -123,6 +123,16 @@ fn names(header: &mut Map<String, Value>, key: &str, count: usize) -> Result<Vec
 }
 
 impl LoadedProgram {
+    /// A Program that was traced, with a name for messages.
+    pub(crate) fn named(
+        name: String,
+        program: Program,
+        inputs: Vec<String>,
+        outputs: Vec<String>,
+    ) -> LoadedProgram {
+        LoadedProgram { path: name.into(), program, inputs, outputs, metadata: Map::new() }
+    }
+
     /// The results of the function, of the leaves of `args` in order: its equations become part of
     /// the trace, as those of [`Program::apply`]. A JAX pytree has its leaves in the order of
     /// [`LoadedProgram::inputs`]: a dictionary by its sorted keys, a dataclass by its fields.

@@ -17,6 +17,7 @@ mod fitting;
 mod fixture;
 mod iqn;
 mod models;
+mod own_environments;
 #[path = "../peers/mod.rs"]
 mod peers;
 mod ppg;

@@ -5,7 +5,7 @@ mod recorded;
 
 use std::path::Path;
 
-use podracer::envs::traced::{AutoReset, JaxEnv, TracedEnv, make};
+use podracer::envs::traced::{AutoReset, ProgramEnv, TracedEnv, make};
 use podracer::envs::{Action, EnvPool, EnvRng, Handle, ObsMut, PoolOptions, Space, seeds, spec};
 use podracer::trace::control::{ScanOptions, scan, scan_with};
 use podracer::{DType, Key, Tensor, jit, make_program, vmap};
@@ -28,7 +28,7 @@ fn the_file_describes_the_spaces() {
 /// The corridor by its rules: the agent always walks right, and the wind only delays it.
 #[test]
 fn a_batch_of_environments_runs_in_one_program() {
-    let env = AutoReset::new(JaxEnv::load(CORRIDOR).unwrap());
+    let env = AutoReset::new(ProgramEnv::load(CORRIDOR).unwrap());
     let run = jit(|key: Key<Tensor>| {
         let [starts, steps] = key.split_n();
         let (episodes, _) = vmap(|key| env.reset(key))(starts.split_batch(64));
@@ -153,7 +153,7 @@ fn compiled_code_has_the_environments_without_calls_of_the_pool() {
 /// PGX's connect four: players alternate, and an observation ends with the mask of free columns.
 #[test]
 fn a_game_of_two_players_alternates() {
-    let env = JaxEnv::load(format!("{GYMNAX}/connect_four")).unwrap();
+    let env = ProgramEnv::load(format!("{GYMNAX}/connect_four")).unwrap();
     let columns = env.spec().action;
     assert_eq!(columns, Space::MultiDiscrete { nvec: vec![7], masked: true });
     let play = jit(|(key, moves): (Key<Tensor>, Tensor)| {

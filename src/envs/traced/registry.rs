@@ -4,16 +4,17 @@ use std::cell::OnceCell;
 
 use super::{TracedEnv, TracedStep};
 use crate::envs::env::spec::EnvSpec;
-use crate::envs::jax;
+use crate::envs::programs;
+use crate::envs::registry::{register_traced, registered_traced};
 use crate::envs::traced::acrobot::Acrobot;
 use crate::envs::traced::asterix::Asterix;
 use crate::envs::traced::breakout::Breakout;
 use crate::envs::traced::cartpole::CartPole;
 use crate::envs::traced::cartpole_positions::CartPolePositions;
 use crate::envs::traced::freeway::Freeway;
-use crate::envs::traced::jax::JaxEnv;
 use crate::envs::traced::mountain_car::MountainCar;
 use crate::envs::traced::pendulum::Pendulum;
+use crate::envs::traced::programs::ProgramEnv;
 use crate::envs::traced::seaquest::Seaquest;
 use crate::envs::traced::space_invaders::SpaceInvaders;
 use crate::error::{Error, Result};
@@ -43,24 +44,41 @@ const ENVS: &[Entry] = &[
     ("Pendulum-v1", || Traced::new(Pendulum::v1())),
 ];
 
-/// Returns the ids that [`make`] accepts, in alphabetical order. Each is also an id of the pool.
+/// Registers a traced environment of your own under the id of its specification: `ppo_anakin` and
+/// its relatives train on it, and the other algorithms too, through the [pool](crate::envs::EnvPool).
+/// Its functions are traced here, once.
+///
+/// # Errors
+/// [`Error::Trace`] for functions that cannot be typed; [`Error::Env`] for results that do not fit
+/// the specification, and for an id that is empty, has a space, or already names an environment.
+pub fn register<E: TracedEnv>(env: &E) -> Result<()> {
+    register_traced(ProgramEnv::trace(env)?)
+}
+
+/// Returns the ids that [`make`] accepts, in alphabetical order, without those of [`register`]. Each is
+/// also an id of the pool.
 pub fn list_envs() -> Vec<&'static str> {
     ENVS.iter().map(|(id, _)| *id).collect()
 }
 
 /// Returns true if [`make`] accepts the id, without reading files.
 pub fn is_traced(id: &str) -> bool {
-    jax::jax_folder(id).is_some() || list_envs().contains(&id)
+    programs::jax_folder(id).is_some()
+        || list_envs().contains(&id)
+        || registered_traced(id).is_some()
 }
 
 /// Makes a traced environment by its id, or that of a folder of JAX programs by `jax:FOLDER`.
 ///
 /// # Errors
 /// [`Error::Env`] for an id without a traced environment; the message lists the known ids. Returns
-/// the errors of [`JaxEnv::load`].
+/// the errors of [`ProgramEnv::load`].
 pub fn make(id: &str) -> Result<Traced> {
-    if let Some(folder) = jax::jax_folder(id) {
-        return Ok(Traced::new(JaxEnv::load(folder)?));
+    if let Some(folder) = programs::jax_folder(id) {
+        return Ok(Traced::new(ProgramEnv::load(folder)?));
+    }
+    if let Some(env) = registered_traced(id) {
+        return Ok(Traced::new(env));
     }
     match ENVS.iter().find(|(name, _)| *name == id) {
         Some((_, make)) => Ok(make()),
@@ -71,7 +89,7 @@ pub fn make(id: &str) -> Result<Traced> {
             Err(Error::Env(format!(
                 "environment \"{id}\" {there}; traced environments: {all}; one of JAX is \
                  {}FOLDER",
-                jax::PREFIX
+                programs::PREFIX
             )))
         }
     }

@@ -2,10 +2,10 @@
 
 use super::EnvStep;
 use crate::array::Array;
-use crate::envs::jax::JaxEnv;
 use crate::envs::pool::EnvPool;
 use crate::envs::pool::autoreset::Autoreset;
 use crate::envs::pool::columns::TracedRows;
+use crate::envs::programs::ProgramEnv;
 use crate::envs::traced::{AutoReset, EpisodeState};
 use crate::random::Key;
 use crate::trace::ops::{where_, zeros_like};
@@ -16,7 +16,7 @@ use crate::vmap;
 /// Environments that reset in the same step, as a pool of them does.
 #[derive(Debug)]
 pub(super) struct TracedPool {
-    env: AutoReset<JaxEnv>,
+    env: AutoReset<ProgramEnv>,
     num_envs: usize,
     seed: u64,
 }
@@ -38,7 +38,7 @@ impl TracedPool {
             return None;
         }
         let env =
-            AutoReset::with_limit(pool.traced::<JaxEnv>()?.clone(), options.max_episode_steps);
+            AutoReset::with_limit(pool.traced::<ProgramEnv>()?.clone(), options.max_episode_steps);
         // Pools that share a seed differ in the others.
         let place =
             [u64::from(options.process), u64::from(options.actor), options.first_env as u64];

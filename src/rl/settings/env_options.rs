@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::envs::{GymnasiumOptions, is_python, set_gymnasium_options};
+use crate::envs::{
+    GymnasiumOptions, is_python, set_env_kwargs, set_gymnasium_options, takes_kwargs,
+};
 use crate::error::{Error, Result};
 
 /// Text of the flags.
@@ -28,14 +30,23 @@ impl EnvOptions<'_> {
             set_gymnasium_options(env_id, self.parse()?);
             return Ok(());
         }
-        for (flag, value) in [("env-kwargs", self.kwargs), ("env-wrappers", self.wrappers)] {
-            if value.is_some() {
+        let has_kwargs = takes_kwargs(env_id);
+        for (flag, is_given, or_registered) in [
+            ("env-wrappers", self.wrappers.is_some(), ""),
+            (
+                "env-kwargs",
+                self.kwargs.is_some() && !has_kwargs,
+                ", and for those of `envs::register_with`",
+            ),
+        ] {
+            if is_given {
                 return Err(Error::Config(format!(
-                    "--{flag}: only for environments in Python, as in --env-id gymnasium:{env_id}"
+                    "--{flag}: only for environments in Python, as in --env-id \
+                     gymnasium:{env_id}{or_registered}"
                 )));
             }
         }
-        Ok(())
+        if has_kwargs { set_env_kwargs(env_id, self.parse()?.kwargs) } else { Ok(()) }
     }
 
     /// Parses the flags.

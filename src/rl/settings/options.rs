@@ -126,7 +126,7 @@ pub struct RunOptions {
     /// Folder in which the run's folder is created
     #[arg(long, default_value = "runs")]
     pub runs_dir: PathBuf,
-    /// Keyword arguments as a JSON object, for ids that begin with gymnasium:, pettingzoo: or envpool:
+    /// Keyword arguments as a JSON object: for ids gymnasium:, pettingzoo:, envpool:, and some of your own
     #[arg(long)]
     pub env_kwargs: Option<String>,
     /// Wrappers of such an environment, innermost first: import paths, or JSON of [path, {..}]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use podracer::envs::traced::{AutoReset, JaxEnv, TracedEnv};
+use podracer::envs::traced::{AutoReset, ProgramEnv, TracedEnv};
 use podracer::trace::control::scan;
 use podracer::{Array, Key, Tensor, jit, vmap};
 use safetensors::{Dtype, SafeTensors};
@@ -67,7 +67,7 @@ fn difference(found: &[f64], expected: &[f64]) -> f64 {
 /// the largest difference.
 fn episodes_beside_recorded(folder: &str, game: &str, tolerance: f64) -> f64 {
     let recorded = read(&format!("{folder}/{game}.safetensors"));
-    let env = AutoReset::new(JaxEnv::load(format!("{folder}/{game}")).unwrap());
+    let env = AutoReset::new(ProgramEnv::load(format!("{folder}/{game}")).unwrap());
     let get = |name: &str| &recorded[name];
     let run = jit(|(first, keys, resets, actions): (Tensor, Tensor, Tensor, Tensor)| {
         let start = env.reset(Key::from_data(first));
@@ -112,7 +112,7 @@ fn episodes_beside_recorded(folder: &str, game: &str, tolerance: f64) -> f64 {
 /// from its `vmap`, which is only rounding.
 fn steps_beside_recorded(folder: &str, game: &str) -> (f64, f64) {
     let recorded = read(&format!("{folder}/{game}.safetensors"));
-    let env = JaxEnv::load(format!("{folder}/{game}")).unwrap();
+    let env = ProgramEnv::load(format!("{folder}/{game}")).unwrap();
     let leaves = |prefix: &str| -> Vec<&Recorded> {
         (0..).map_while(|i| recorded.get(&format!("{prefix}{i}"))).collect()
     };

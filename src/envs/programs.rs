@@ -1,4 +1,5 @@
-//! Environments of JAX: a folder with the Programs of `reset` and `step`.
+//! Environments given by the Programs of `reset` and `step`: those of JAX, in a folder, and traced
+//! environments of the user's.
 
 mod pooled;
 
@@ -25,17 +26,18 @@ pub(crate) fn jax_folder(id: &str) -> Option<&str> {
     id.strip_prefix(PREFIX)
 }
 
-/// Environment of JAX, written by `tools/jax_to_podracer.py`: the Programs of its `reset` and its
-/// `step`, which become part of the trace that calls them. No Python runs.
+/// Environment given by the Programs of its `reset` and its `step`, which become part of the trace
+/// that calls them: one of JAX that `tools/jax_to_podracer.py` wrote, for which no Python runs, or
+/// one that [`register`](super::traced::register) traced.
 ///
 /// ```no_run
-/// use podracer::envs::traced::{AutoReset, JaxEnv};
+/// use podracer::envs::traced::{AutoReset, ProgramEnv};
 /// // python tools/jax_to_podracer.py gymnax:CartPole-v1 --out cartpole
-/// let env = AutoReset::new(JaxEnv::load("cartpole")?);
+/// let env = AutoReset::new(ProgramEnv::load("cartpole")?);
 /// # Ok::<(), podracer::Error>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct JaxEnv(Arc<Loaded>);
+pub struct ProgramEnv(Arc<Loaded>);
 
 #[derive(Debug)]
 struct Loaded {
@@ -63,13 +65,13 @@ fn one() -> usize {
     1
 }
 
-impl JaxEnv {
+impl ProgramEnv {
     /// Reads `reset.txt` and `step.txt` in `folder`.
     ///
     /// # Errors
     /// Returns the errors of [`Program::load`], and [`Error::Env`] if the two are not the Programs
     /// of an environment.
-    pub fn load(folder: impl AsRef<Path>) -> Result<JaxEnv> {
+    pub fn load(folder: impl AsRef<Path>) -> Result<ProgramEnv> {
         let folder = folder.as_ref();
         if !folder.is_dir() {
             return Err(Error::Env(format!(
@@ -83,8 +85,21 @@ impl JaxEnv {
         let id = format!("{PREFIX}{}", folder.display());
         let (spec, num_players) = spec(id, step.metadata().get("environment"))
             .map_err(|error| Error::Env(format!("{}: {error}", step.path().display())))?;
+        ProgramEnv::new(reset, step, spec, num_players)
+    }
+
+    /// Returns the environment of two Programs.
+    ///
+    /// # Errors
+    /// [`Error::Env`] if they do not fit the specification.
+    pub(super) fn new(
+        reset: LoadedProgram,
+        step: LoadedProgram,
+        spec: EnvSpec,
+        num_players: usize,
+    ) -> Result<ProgramEnv> {
         let state = check(&reset, &step, &spec)?;
-        Ok(JaxEnv(Arc::new(Loaded { reset, step, spec, state, num_players })))
+        Ok(ProgramEnv(Arc::new(Loaded { reset, step, spec, state, num_players })))
     }
 
     /// Returns the specification.

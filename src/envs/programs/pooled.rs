@@ -1,9 +1,9 @@
-//! Environments of JAX in the pool: each step runs a Program on the host, by the interpreter.
+//! Environments of Programs in the pool: each step runs a Program on the host, by the interpreter.
 //!
 //! The evaluation of a model needs it, and algorithms whose environments are not inside the
 //! compiled program. Compiled code may call the pool, and must not launch other compiled code.
 
-use super::{JaxEnv, StepResults};
+use super::{ProgramEnv, StepResults};
 use crate::envs::env::seeds::EnvRng;
 use crate::envs::env::spec::EnvSpec;
 use crate::envs::env::{Action, Env, ObsMut, StepOutcome};
@@ -14,25 +14,21 @@ use crate::trace::eval::eval;
 use crate::trace::literal::AlignedBytes;
 use crate::trace::{Literal, TensorType};
 
-/// An environment of JAX in the pool.
+/// An environment of Programs in the pool.
 struct Pooled {
-    env: JaxEnv,
+    env: ProgramEnv,
     /// Leaves of the state.
     state: Vec<Literal>,
 }
 
 /// Makes one environment.
-pub(in crate::envs) fn make(folder: &str) -> Result<Box<dyn Env>> {
-    Ok(Box::new(Pooled { env: JaxEnv::load(folder)?, state: Vec::new() }))
+pub(in crate::envs) fn make(env: &ProgramEnv) -> Box<dyn Env> {
+    Box::new(Pooled { env: env.clone(), state: Vec::new() })
 }
 
 /// Makes a pool, whose environments share the Programs.
-pub(in crate::envs) fn pool(folder: &str, options: PoolOptions) -> Result<EnvPool> {
-    let env = JaxEnv::load(folder)?;
-    let make = |_| -> Result<Box<dyn Env>> {
-        Ok(Box::new(Pooled { env: env.clone(), state: Vec::new() }))
-    };
-    Ok(EnvPool::parallel(make, options)?.with_traced(env.clone()))
+pub(in crate::envs) fn pool(env: &ProgramEnv, options: PoolOptions) -> Result<EnvPool> {
+    Ok(EnvPool::parallel(|_| Ok(make(env)), options)?.with_traced(env.clone()))
 }
 
 /// Draws a PRNG key.
