@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use podracer::envs::Space;
-use podracer::envs::traced::{AutoReset, JaxEnv, TracedEnv};
+use podracer::envs::traced::{AutoReset, ProgramEnv, TracedEnv};
 use podracer::trace::control::scan;
 use podracer::{DType, Jit, Key, Tensor, jit, random, vmap};
 
@@ -43,7 +43,7 @@ fn main() -> podracer::Result<()> {
             false => [(8, 4000), (256, 1000), (4096, 100)],
         };
         for (num_envs, num_steps) in sizes {
-            let run = program(AutoReset::new(JaxEnv::load(&folder)?), num_envs, num_steps);
+            let run = program(AutoReset::new(ProgramEnv::load(&folder)?), num_envs, num_steps);
             run.call(Key::new(0))?.item::<f32>()?;
             let (mut ours, mut theirs) = (vec![], vec![]);
             for _ in 0..REPEATS {
@@ -66,7 +66,7 @@ fn main() -> podracer::Result<()> {
 
 /// All steps of all environments as one program; its result is the sum of the rewards.
 fn program(
-    env: AutoReset<JaxEnv>,
+    env: AutoReset<ProgramEnv>,
     num_envs: usize,
     num_steps: usize,
 ) -> Jit<Key<Tensor>, Tensor, impl Fn(Key<Tensor>) -> Tensor> {

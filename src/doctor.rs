@@ -97,6 +97,9 @@ impl fmt::Display for Report {
                 writeln!(f, "{:<8} {:<width$}  -> {fix}", "", "")?;
             }
         }
+        if self.is_ok() && self.checks.iter().any(|check| check.state == State::Missing) {
+            writeln!(f, "A run downloads the missing parts that it needs.")?;
+        }
         Ok(())
     }
 }

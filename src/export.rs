@@ -211,7 +211,10 @@ impl Exported {
         let file = file.as_ref();
         let bytes = crate::files::read(file)?;
         Exported::from_bytes(&bytes).map_err(|error| match error {
-            Error::Argument(text) => Error::File(format!("{}: {text}", file.display())),
+            Error::Argument(text) => {
+                let expected = "expected a file of jax.export, `podracer export` or Exported::save";
+                Error::File(format!("{}: {text}; {expected}", file.display()))
+            }
             other => other,
         })
     }

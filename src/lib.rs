@@ -5,6 +5,10 @@
 //! be differentiated, batched, printed, interpreted, and compiled by XLA. This page shows each in a
 //! few lines. `docs/from-scratch.md` in the repository explains how it works.
 //!
+//! For reinforcement learning, [`envs::Env`] is the trait of an environment of your own,
+//! [`envs::register`] gives it an id, [`rl::algorithm::main`] makes a program that trains on it, and
+//! [`rl::TrainedPolicy`] acts in a service. [`algos`] lists the algorithms.
+//!
 //! # Run a function
 //!
 //! [`jit()`] compiles a function once for each signature and launches it at each call. Outside are

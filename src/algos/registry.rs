@@ -257,12 +257,11 @@ impl TrainedPolicy {
     /// # Errors
     /// [`Error::Io`] if the file cannot be read; [`Error::File`] if there is no model, if the file is
     /// damaged, if an older version saved it without the spaces of the environment, or if an algorithm
-    /// of another program saved it, which makes a policy with [`new`](TrainedPolicy::new);
+    /// of another program saved it, for which [`load_as`](TrainedPolicy::load_as) is;
     /// [`Error::Argument`] if the policy is recurrent.
     pub fn load(run: impl AsRef<Path>) -> Result<TrainedPolicy> {
         let (path, metadata) = saved_model(run.as_ref(), false)?;
-        let advice =
-            "makes a TrainedPolicy of its `Algorithm::policy`, or evaluates it: `PROGRAM eval";
+        let advice = "loads it by `TrainedPolicy::load_as`, and evaluates it: `PROGRAM eval";
         (saved_by(&path, &metadata, advice)?.trained_policy)(&path, &metadata)
     }
 }

@@ -126,7 +126,10 @@ impl Action<'_> {
     #[track_caller]
     pub fn continuous(self, i: usize) -> f32 {
         match self {
-            Action::Box(values) => values[i],
+            Action::Box(values) => match values.get(i) {
+                Some(value) => *value,
+                None => panic!("the action has {} elements, and no element {i}", values.len()),
+            },
             other => panic!("{other:?} is not a continuous action; {}", other.accessor()),
         }
     }
@@ -152,14 +155,14 @@ impl ObsMut<'_> {
     /// If the row is not a whole number of `T`: then `T` is not the type in the specification.
     #[track_caller]
     pub fn elements<T: bytemuck::Pod>(&mut self) -> &mut [T] {
-        let bytes = self.0.len();
-        bytemuck::try_cast_slice_mut(self.0).unwrap_or_else(|_| {
-            let name = std::any::type_name::<T>();
-            panic!(
-                "the observation has {bytes} bytes, which are no row of {name}; its type is that \
-                 of the observation space"
-            )
-        })
+        let (bytes, name) = (self.0.len(), std::any::type_name::<T>());
+        match bytemuck::try_cast_slice_mut(self.0) {
+            Ok(elements) => elements,
+            Err(_) => panic!(
+                "the observation has {bytes} bytes, which are no row of {name}; write the type of \
+                 the observation space, f32 if it is Space::f32"
+            ),
+        }
     }
 
     /// Writes `values` into the row.

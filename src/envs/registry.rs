@@ -135,12 +135,14 @@ pub fn set_env_kwargs(id: &str, kwargs: Map<String, Value>) -> Result<()> {
 }
 
 /// Returns true for the id of an environment of [`register_with`].
+#[cfg(feature = "rl")]
 pub(crate) fn takes_kwargs(id: &str) -> bool {
     matches!(registered(id), Some(Registered::EnvWith(..)))
 }
 
 /// Returns the id of the environment that this program has registered; `None` if it has none or
 /// several.
+#[cfg(feature = "rl")]
 pub(crate) fn only_registered() -> Option<&'static str> {
     let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
     let mut ids = registered.keys();
@@ -266,11 +268,11 @@ fn make_of_family(id: &str) -> Result<Box<dyn Env>> {
         None => {
             let all = list_envs();
             let count = all.len();
+            let similar = nearest(&id.replace("NoFrameskip", ""), all);
             Err(Error::Env(format!(
-                "unknown environment \"{id}\"; {}an environment of Gymnasium is {}{id}; \
-                 one that a program registers is known to that program alone; \
-                 `podracer envs` or list_envs() shows all {count}",
-                nearest(id, all),
+                "unknown environment \"{id}\"; {similar}`podracer envs` lists all {count}\n  help: \
+                 one of Gymnasium is {}ID; one that a program registers is known to that program \
+                 alone",
                 gymnasium::PREFIX,
             )))
         }
@@ -331,6 +333,9 @@ impl EnvPool {
             Source::Jax(folder) => programs::pool(&ProgramEnv::load(folder)?, options),
             Source::Registered(Registered::Traced(env)) => programs::pool(&env, options),
             Source::AtariPlayers(_) => pettingzoo::pool(id, options),
+            Source::Family if !known(atari::without_frame_skip(id).unwrap_or(id)) => {
+                Err(make(id).err().expect("an unknown id"))
+            }
             Source::Registered(_) | Source::Family => EnvPool::parallel(|_| make(id), options),
         }
     }

@@ -20,7 +20,7 @@ use crate::rl::checkpoint::saved::{
     CHECKPOINT, MODEL, SavedMetadata, checkpoint_in, ensure_same_settings, settings,
 };
 use crate::rl::checkpoint::{self, Checkpoint};
-use crate::rl::commands::eval::EvalCommand;
+use crate::rl::commands::eval::{EvalCommand, saved_model};
 use crate::rl::commands::export::ExportCommand;
 use crate::rl::environments::support::EnvSupport;
 use crate::rl::files;
@@ -378,6 +378,18 @@ pub(crate) fn trained_policy<A: Algorithm>(
     metadata: &SavedMetadata,
 ) -> Result<TrainedPolicy> {
     TrainedPolicy::new(A::NAME, policy_of::<A>(path, metadata)?)
+}
+
+impl TrainedPolicy {
+    /// Loads a policy that the algorithm `A` saved, one of another crate: what
+    /// [`load`](TrainedPolicy::load) does for those of this crate.
+    ///
+    /// # Errors
+    /// As [`load`](TrainedPolicy::load).
+    pub fn load_as<A: Algorithm>(run: impl AsRef<Path>) -> Result<TrainedPolicy> {
+        let (path, metadata) = saved_model(run.as_ref(), false)?;
+        trained_policy::<A>(&path, &metadata)
+    }
 }
 
 /// Returns the policy of a model that `A` saved. The model says which spaces the environment has, so that

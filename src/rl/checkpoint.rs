@@ -193,7 +193,7 @@ pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
     let damaged = |problem: String| {
         let problem = shown_error(&problem);
         Error::File(format!(
-            "{} is not a whole checkpoint (safetensors): {problem}",
+            "{} is not a saved model or checkpoint (.safetensors), or not a whole one: {problem}",
             path.display()
         ))
     };
@@ -246,7 +246,10 @@ pub(crate) fn load_metadata<M: DeserializeOwned>(path: impl AsRef<Path>) -> Resu
     }
     let header: Header = serde_json::from_slice(&header).map_err(|error| {
         let error = shown_error(&error);
-        Error::File(format!("{} is not a whole checkpoint (safetensors): {error}", path.display()))
+        Error::File(format!(
+            "{} is not a saved model or checkpoint (.safetensors), or not a whole one: {error}",
+            path.display()
+        ))
     })?;
     parse_metadata(path, header.metadata.get(METADATA).map_or("null", String::as_str))
 }

@@ -126,7 +126,7 @@ impl HostFn {
                     format!("the function gave bytes other than 0 and 1 as bools, result {i}")
                 }
             },
-            Ok(Err(Error::Callback(problem))) => problem,
+            Ok(Err(Error::Callback(problem) | Error::Env(problem))) => problem,
             Ok(Err(error)) => format!("the function failed: {error}"),
             Err(payload) => format!("the function panicked: {}", panic_text(payload)),
         };

@@ -124,6 +124,7 @@ fn names(header: &mut Map<String, Value>, key: &str, count: usize) -> Result<Vec
 
 impl LoadedProgram {
     /// A Program that was traced, with a name for messages.
+    #[cfg(feature = "envs")]
     pub(crate) fn named(
         name: String,
         program: Program,

@@ -63,7 +63,7 @@ fn damaged_checkpoints_are_refused() {
     };
     for length in [0, 7, 100, whole.len() / 2, whole.len() - 1] {
         let text = message(&whole[..length]);
-        assert!(text.contains("is not a whole checkpoint"), "{length} bytes: {text}");
+        assert!(text.contains("is not a saved model or checkpoint"), "{length} bytes: {text}");
     }
     // Another format, of which the file itself tells.
     let edited = |from: &str, to: &str| {

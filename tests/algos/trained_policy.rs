@@ -135,7 +135,7 @@ fn image_policies_act_as_evaluated() {
 
 #[test]
 fn a_call_after_compile_compiles_nothing() {
-    let policy = TrainedPolicy::load(cartpole()).unwrap();
+    let policy = TrainedPolicy::load_as::<ppo::Args>(cartpole()).unwrap();
     assert_eq!(policy.stats().traces, 0);
     policy.compile(4).unwrap();
     let compiled = policy.stats().traces;

@@ -135,6 +135,9 @@ fn section(module: &str, names: &[&'static str], rows: &BTreeMap<&str, &Ours>) -
             }
             Some(Ours::Call(call)) => {
                 let call = call.split_whitespace().collect::<Vec<_>>().join(" ");
+                let in_braces =
+                    |call: &str| Some(call.strip_prefix("{ ")?.strip_suffix(" }")?.into());
+                let call: String = in_braces(&call).unwrap_or(call);
                 others.push((name, format!("`{}`", call.replace('|', "\\|"))));
             }
         }

@@ -106,8 +106,12 @@ fn line(id: &str, described: &Described) -> String {
 /// One environment, an item a line.
 fn in_full(spec: &EnvSpec) -> String {
     let algorithms = fitting(spec);
-    let train = algorithms
-        .first()
+    // Those with which to begin (docs/custom-environment.md).
+    let first = ["ppo", "ppo_continuous_action", "ppo_atari_envpool", "ppo_atari"];
+    let train = first
+        .iter()
+        .find(|name| algorithms.contains(name))
+        .or(algorithms.first())
         .map_or("-".into(), |name| format!("podracer train {name} --env-id {}", spec.id));
     let steps = spec.max_episode_steps.map_or("no limit".into(), |steps| steps.to_string());
     let solved = spec.reward_threshold.map_or("-".into(), |threshold| threshold.to_string());

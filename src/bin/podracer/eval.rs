@@ -11,6 +11,10 @@ use podracer::rl::program_policy;
 
 /// Flags of `podracer eval`.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "podracer eval --run RUN [OPTIONS]\n       podracer eval --policy FILE \
+                            --env-id ID [OPTIONS]"
+)]
 pub struct EvalFlags {
     #[command(flatten)]
     options: EvalOptions,

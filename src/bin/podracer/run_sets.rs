@@ -54,6 +54,9 @@ pub fn read(path: &Path, pooling: Pooling) -> Result<RunSets> {
 /// Returns mean and standard deviation, and with two runs or more the IQM with its interval.
 pub fn measures(scores: &[f64], digits: usize) -> String {
     let (mean, std) = mean_and_std(scores);
+    if scores.len() == 1 {
+        return format!("{mean:.digits$}");
+    }
     let mut text = format!("{mean:.digits$} +- {std:.digits$}");
     if let Some((iqm, interval)) = iqm_of(scores) {
         let _ = write!(text, ", IQM {iqm:.digits$} {interval:.digits$}");
@@ -248,9 +251,13 @@ fn comparison(x: &Named, y: &Named, shared: &[&String]) -> Result<String> {
 fn improvement(x: &Scores, y: &Scores) -> String {
     // Both have the same tasks.
     let measure = |x: &Scores, y: &Scores| probability_of_improvement(x, y).unwrap_or(f64::NAN);
+    let value = measure(x, y);
+    if [x, y].iter().all(|scores| scores.tasks().iter().all(|runs| runs.len() == 1)) {
+        return format!("{value:.2}"); // a bootstrap needs several runs
+    }
     let interval =
         Bootstrap { reps: 10_000, ..Bootstrap::default() }.interval_of_two(x, y, measure);
-    format!("{:.2} {interval:.2}", measure(x, y))
+    format!("{value:.2} {interval:.2}")
 }
 
 #[cfg(test)]

@@ -359,7 +359,7 @@ pub fn at_least_one_call(total_timesteps: u64, steps_per_call: u64) -> Result<()
         total_timesteps >= steps_per_call,
         "total-timesteps",
         total_timesteps,
-        &format!("at least {steps_per_call}, the timesteps of one call of the program"),
+        &format!("at least {steps_per_call}, the timesteps of one call of the training loop"),
     )?;
     counted_in_i32(total_timesteps)
 }
@@ -622,7 +622,7 @@ mod tests {
         update_schedule(2, ("train-frequency", 4), 200).unwrap();
         assert_eq!(
             at_least_one_call(100, 200).unwrap_err().to_string(),
-            "--total-timesteps 100: must be at least 200, the timesteps of one call of the program"
+            "--total-timesteps 100: must be at least 200, the timesteps of one call of the training loop"
         );
     }
 }

@@ -1,6 +1,6 @@
 //! Runs of run folders, results files and .csv files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,11 +25,18 @@ pub const RETURNS: &str = "charts/episodic_return";
 /// # Errors
 /// Returns the errors of the files, and [`Error::Argument`] without a run.
 pub fn read(path: &Path, tag: &str) -> Result<Vec<Run>> {
+    let mut tags = BTreeSet::new();
     let runs = if path.is_dir() {
-        let folders = run_folders(path)?;
-        let runs: Result<Vec<Option<Run>>> =
-            folders.iter().map(|folder| Ok(of_events(folder, &events_of(folder)?, tag))).collect();
-        runs?.into_iter().flatten().collect()
+        let mut runs = Vec::new();
+        for folder in run_folders(path)? {
+            let events = events_of(&folder)?;
+            runs.extend(of_events(&folder, &events, tag));
+            tags.extend(events.into_iter().filter_map(|event| match event.value {
+                Value::Scalar { tag, .. } => Some(tag),
+                _ => None,
+            }));
+        }
+        runs
     } else if path.extension().is_some_and(|x| x == "csv") {
         csv::read(path, tag)?
     } else {
@@ -37,6 +44,11 @@ pub fn read(path: &Path, tag: &str) -> Result<Vec<Run>> {
     };
     match runs.is_empty() {
         false => Ok(runs),
+        true if !tags.is_empty() => Err(Error::Argument(format!(
+            "{}: no run has {tag}; they have {}",
+            path.display(),
+            tags.into_iter().collect::<Vec<_>>().join(", ")
+        ))),
         true => Err(Error::Argument(format!(
             "{}: no run has {tag}: nothing was logged of it; expected a run folder, a folder of run \
              folders, a results file of `podracer benchmark --results`, or a .csv file",

@@ -180,10 +180,10 @@ fn what_does_not_fit_is_refused() {
     assert!(error.contains("is of format 7, and this version reads format 1"), "{error}");
     fs::write(&path, &saved[..saved.len() - 1]).unwrap();
     let error = error_of(resume(&run, &[]));
-    assert!(error.contains("is not a whole checkpoint"), "{error}");
+    assert!(error.contains("is not a saved model or checkpoint"), "{error}");
     fs::write(&path, &saved[..20]).unwrap();
     let error = error_of(resume(&run, &[]));
-    assert!(error.contains("is not a whole checkpoint"), "{error}");
+    assert!(error.contains("is not a saved model or checkpoint"), "{error}");
 }
 
 #[test]
