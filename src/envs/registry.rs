@@ -91,7 +91,7 @@ pub fn register(
 ///
 /// envs::register_with("Lake-v0", |Kwargs { is_slippery }| {
 ///     let options = FrozenLakeOptions { is_slippery, ..FrozenLakeOptions::default() };
-///     Ok(Box::new(FrozenLake::new(options)?))
+///     Ok(Box::new(FrozenLake::v1(&options)?))
 /// })?;
 /// // --env-id Lake-v0 --env-kwargs '{"is_slippery": false}'
 /// # Ok::<(), podracer::error::Error>(())
