@@ -31,6 +31,7 @@ pub(super) trait Value: Element + Pod + Send + Sync {
 }
 
 impl Value for f32 {
+    #[inline]
     fn relu(self) -> f32 {
         if self <= 0.0 { 0.0 } else { self }
     }
@@ -41,6 +42,7 @@ impl Value for f32 {
 }
 
 impl Value for bf16 {
+    #[inline]
     fn relu(self) -> bf16 {
         bf16::from_bits(if self.to_f32() <= 0.0 { 0 } else { self.to_bits() })
     }

@@ -4,8 +4,8 @@
 
 use super::tiling::Tiling;
 use super::vector::{
-    CACHE_LINE, LANES, Simd, Square, Vector, both_axes, load_square, prefetch, store_square,
-    with_vectors,
+    CACHE_LINE, LANES, Simd, Vector, both_axes, for_each, load_square, prefetch, square,
+    store_square, with_vectors,
 };
 
 /// Transforms between images and the rows of 16 matrices: `[16, rows, depth]` of a source, and
@@ -140,25 +140,20 @@ unsafe fn input<V: Vector, P: Pixel>(
         prefetch(ahead);
         for block_row in 0..tiling.stride {
             // A block outside of the image has one vector of zeros for all its elements.
-            let mut from = [[(P::ZEROS.as_ptr(), 0); 4]; 4];
-            for (from, offsets) in from.iter_mut().zip(tiling.block_row_offsets(tile, block_row)) {
-                for (from, offset) in from.iter_mut().zip(offsets) {
-                    if let Some(offset) = offset {
-                        *from = (image[offset..offset + row_len].as_ptr(), 1);
-                    }
-                }
-            }
+            let offsets = tiling.block_row_offsets(tile, block_row);
+            let from = square((P::ZEROS.as_ptr(), 0), |i, j| match offsets[i][j] {
+                Some(offset) => (image[offset..offset + row_len].as_ptr(), 1),
+                None => (P::ZEROS.as_ptr(), 0),
+            });
             let start = row * depth + block_row * row_len;
             for at in (0..row_len).step_by(V::LEN) {
                 // SAFETY: a row of a block has whole vectors, by the tiling, and within the image; the
                 // caller checked the matrices.
                 unsafe {
-                    let mut x = [[V::splat(0.0); 4]; 4];
-                    for (x, from) in x.iter_mut().zip(&from) {
-                        for (x, (start, step)) in x.iter_mut().zip(from) {
-                            *x = P::load::<V>(start.add(at * step), transforms.byte_scale);
-                        }
-                    }
+                    let x = square(V::splat(0.0), |i, j| {
+                        let (start, step) = from[i][j];
+                        P::load::<V>(start.add(at * step), transforms.byte_scale)
+                    });
                     let x = both_axes(x, |d| {
                         [d[0].sub(d[2]), d[1].add(d[2]), d[2].sub(d[1]), d[1].sub(d[3])]
                     });
@@ -193,14 +188,12 @@ unsafe fn input_transposed<V: Vector>(
                         let third = v[1].add(v[2]).sub(v[0]);
                         [v[0], second, third, V::splat(0.0).sub(v[3])]
                     });
-                    for (x, offsets) in x.into_iter().zip(&offsets) {
-                        for (x, offset) in x.into_iter().zip(offsets) {
-                            if let Some(offset) = offset {
-                                let to = image.as_mut_ptr().add(offset + at);
-                                V::load(to).add(x).store(to);
-                            }
+                    for_each(x, |i, j, x| {
+                        if let Some(offset) = offsets[i][j] {
+                            let to = image.as_mut_ptr().add(offset + at);
+                            V::load(to).add(x).store(to);
                         }
-                    }
+                    });
                 }
             }
         }
@@ -236,15 +229,16 @@ unsafe fn output<V: Vector, const OUTPUTS: usize>(
                     Some(bias) => V::load(bias.as_ptr().add(at)),
                     None => V::splat(0.0),
                 };
-                for (y, offsets) in y.into_iter().zip(&offsets) {
-                    for (y, offset) in y.into_iter().zip(offsets) {
-                        if let Some(offset) = offset {
-                            let sum = y.add(bias);
-                            let sum = if epilogue.relu { sum.relu() } else { sum };
-                            sum.store(image.as_mut_ptr().add(offset + at));
-                        }
+                for_each(y, |i, j, y| {
+                    if i < OUTPUTS
+                        && j < OUTPUTS
+                        && let Some(offset) = offsets[i][j]
+                    {
+                        let sum = y.add(bias);
+                        let sum = if epilogue.relu { sum.relu() } else { sum };
+                        sum.store(image.as_mut_ptr().add(offset + at));
                     }
-                }
+                });
             }
         }
     }
@@ -266,14 +260,13 @@ unsafe fn output_transposed<V: Vector, const OUTPUTS: usize>(
         for at in (0..features).step_by(V::LEN) {
             // SAFETY: as in the output transform.
             unsafe {
-                let mut y: Square<V> = [[V::splat(0.0); 4]; 4];
-                for (y, offsets) in y.iter_mut().zip(&offsets) {
-                    for (y, offset) in y.iter_mut().zip(offsets) {
-                        if let Some(offset) = offset {
-                            *y = V::load(image.as_ptr().add(offset + at));
-                        }
+                let y = square(V::splat(0.0), |i, j| {
+                    let is_output = i < OUTPUTS && j < OUTPUTS;
+                    match if is_output { offsets[i][j] } else { None } {
+                        Some(offset) => V::load(image.as_ptr().add(offset + at)),
+                        None => V::splat(0.0),
                     }
-                }
+                });
                 let x = both_axes(y, |y| match OUTPUTS {
                     2 => [y[0], y[0].add(y[1]), y[0].sub(y[1]), V::splat(0.0).sub(y[1])],
                     _ => {

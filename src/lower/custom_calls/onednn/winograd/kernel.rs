@@ -2,7 +2,7 @@
 
 use super::tiling::Tiling;
 use super::vector::{
-    LANES, Simd, Square, Vector, both_axes, load_square, store_square, with_vectors,
+    LANES, Simd, Vector, both_axes, for_each, load_square, square, store_square, with_vectors,
 };
 
 /// The transform of a kernel to `[16, depth, features]` or, `transposed`, `[16, features, depth]`.
@@ -73,22 +73,20 @@ unsafe fn transform<V: Vector>(
     let taps = tiling.taps();
     // SAFETY: the caller's.
     unsafe {
-        let mut g: Square<V> = [[V::splat(0.0); 4]; 4];
-        for (i, row) in g.iter_mut().enumerate().take(taps) {
-            for (j, g) in row.iter_mut().enumerate().take(taps) {
-                let from = &kernel[tiling.tap_offset([i, j])..];
-                let mut gathered = [0.0; LANES];
-                let from = if contiguous {
-                    &from[..V::LEN]
-                } else {
-                    for (value, &offset) in gathered.iter_mut().zip(offsets).take(V::LEN) {
-                        *value = from[offset];
-                    }
-                    &gathered[..]
-                };
-                *g = V::load(from.as_ptr());
+        let g = square(V::splat(0.0), |i, j| {
+            if i >= taps || j >= taps {
+                return V::splat(0.0);
             }
-        }
+            let from = &kernel[tiling.tap_offset([i, j])..];
+            if contiguous {
+                return V::load(from[..V::LEN].as_ptr());
+            }
+            let mut gathered = [0.0; LANES];
+            for (value, &offset) in gathered.iter_mut().zip(offsets).take(V::LEN) {
+                *value = from[offset];
+            }
+            V::load(gathered.as_ptr())
+        });
         let half = V::splat(0.5);
         let u = match taps {
             2 => both_axes(g, |g| [g[0], g[0].add(g[1]).mul(half), g[0].sub(g[1]).mul(half), g[1]]),
@@ -125,9 +123,8 @@ unsafe fn gradient<V: Vector>(tiling: &Tiling, parts: &[&[f32]], kernel: &mut [f
                 };
                 let mut sum = load(parts[0]);
                 for part in &parts[1..] {
-                    for (sum, x) in sum.iter_mut().flatten().zip(load(part).into_iter().flatten()) {
-                        *sum = sum.add(x);
-                    }
+                    let x = load(part);
+                    sum = square(sum[0][0], |i, j| sum[i][j].add(x[i][j]));
                 }
                 let half = V::splat(0.5);
                 let g = both_axes(sum, |u| {
@@ -137,19 +134,19 @@ unsafe fn gradient<V: Vector>(tiling: &Tiling, parts: &[&[f32]], kernel: &mut [f
                         _ => [u[0].add(sum), difference, sum.add(u[3]), u[0]],
                     }
                 });
-                for (i, row) in g.into_iter().enumerate().take(taps) {
-                    for (j, g) in row.into_iter().enumerate().take(taps) {
-                        let offset = start + at * stride + tiling.tap_offset([i, j]);
-                        if stride == 1 {
-                            g.store(kernel[offset..offset + V::LEN].as_mut_ptr());
-                            continue;
-                        }
-                        let mut values = [0.0; LANES];
-                        g.store(values.as_mut_ptr());
-                        let to = kernel[offset..].iter_mut().step_by(stride.max(1));
-                        to.zip(&values[..V::LEN]).for_each(|(to, &value)| *to = value);
+                for_each(g, |i, j, g| {
+                    if i >= taps || j >= taps {
+                        return;
                     }
-                }
+                    let offset = start + at * stride + tiling.tap_offset([i, j]);
+                    if stride == 1 {
+                        return g.store(kernel[offset..offset + V::LEN].as_mut_ptr());
+                    }
+                    let mut values = [0.0; LANES];
+                    g.store(values.as_mut_ptr());
+                    let to = kernel[offset..].iter_mut().step_by(stride.max(1));
+                    to.zip(&values[..V::LEN]).for_each(|(to, &value)| *to = value);
+                });
             }
         }
     }

@@ -164,6 +164,7 @@ impl Tiling {
     }
 
     /// Offsets in an image of this row of each of a tile's 4 by 4 blocks; `None` outside of the image.
+    #[inline]
     pub fn block_row_offsets(&self, tile: [usize; 2], block_row: usize) -> [[Option<usize>; 4]; 4] {
         let mut offsets = [[None; 4]; 4];
         for (i, row) in offsets.iter_mut().enumerate() {

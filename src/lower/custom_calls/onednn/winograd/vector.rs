@@ -264,6 +264,31 @@ pub fn prefetch<T>(soon: &[T]) {
 /// A matrix of 4 by 4 vectors.
 pub type Square<V> = [[V; 4]; 4];
 
+/// Makes a square by row and column. Its loops have no iterators over the vectors: at level 2 and
+/// without link-time optimization those stay calls, around which the vectors are in memory.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "the doc comment says why")]
+pub fn square<V: Copy>(initial: V, f: impl Fn(usize, usize) -> V) -> Square<V> {
+    let mut x = [[initial; 4]; 4];
+    for i in 0..4 {
+        for j in 0..4 {
+            x[i][j] = f(i, j);
+        }
+    }
+    x
+}
+
+/// Calls `f` with row, column and vector of each place; like [`square`] without iterators.
+#[inline(always)]
+#[expect(clippy::needless_range_loop, reason = "as in `square`")]
+pub fn for_each<V: Copy>(x: Square<V>, mut f: impl FnMut(usize, usize, V)) {
+    for i in 0..4 {
+        for j in 0..4 {
+            f(i, j, x[i][j]);
+        }
+    }
+}
+
 /// Applies a one-dimensional transform to the rows, then to the columns.
 #[inline(always)]
 pub unsafe fn both_axes<V: Vector>(x: Square<V>, f: impl Fn([V; 4]) -> [V; 4]) -> Square<V> {
@@ -277,23 +302,11 @@ pub unsafe fn both_axes<V: Vector>(x: Square<V>, f: impl Fn([V; 4]) -> [V; 4]) -
 /// Loads a vector of each of 16 matrices; `matrix` is their distance in elements.
 #[inline(always)]
 pub unsafe fn load_square<V: Vector>(from: *const f32, matrix: usize) -> Square<V> {
-    unsafe {
-        let mut x = [[V::splat(0.0); 4]; 4];
-        for (i, row) in x.iter_mut().enumerate() {
-            for (j, x) in row.iter_mut().enumerate() {
-                *x = V::load(from.add((4 * i + j) * matrix));
-            }
-        }
-        x
-    }
+    square(unsafe { V::splat(0.0) }, |i, j| unsafe { V::load(from.add((4 * i + j) * matrix)) })
 }
 
 /// Stores a vector into each of 16 matrices; `matrix` is their distance in elements.
 #[inline(always)]
 pub unsafe fn store_square<V: Vector>(x: Square<V>, to: *mut f32, matrix: usize) {
-    for (i, row) in x.into_iter().enumerate() {
-        for (j, x) in row.into_iter().enumerate() {
-            unsafe { x.store(to.add((4 * i + j) * matrix)) };
-        }
-    }
+    for_each(x, |i, j, x| unsafe { x.store(to.add((4 * i + j) * matrix)) });
 }
