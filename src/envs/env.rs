@@ -100,6 +100,7 @@ impl Action<'_> {
     /// If the action is not discrete. The pool never passes such an action to an environment whose
     /// specification has a discrete action space.
     #[track_caller]
+    #[inline]
     pub fn discrete(self) -> usize {
         match self {
             Action::Discrete(choice) => choice,
@@ -112,6 +113,7 @@ impl Action<'_> {
     /// # Panics
     /// If the action is not multi-discrete.
     #[track_caller]
+    #[inline]
     pub fn choices(&self) -> &[usize] {
         match self {
             Action::MultiDiscrete(choices) => choices,
@@ -124,6 +126,7 @@ impl Action<'_> {
     /// # Panics
     /// If the action is not continuous or has no element `i`.
     #[track_caller]
+    #[inline]
     pub fn continuous(self, i: usize) -> f32 {
         match self {
             Action::Box(values) => match values.get(i) {
@@ -154,6 +157,7 @@ impl ObsMut<'_> {
     /// # Panics
     /// If the row is not a whole number of `T`: then `T` is not the type in the specification.
     #[track_caller]
+    #[inline]
     pub fn elements<T: bytemuck::Pod>(&mut self) -> &mut [T] {
         let (bytes, name) = (self.0.len(), std::any::type_name::<T>());
         match bytemuck::try_cast_slice_mut(self.0) {
@@ -170,6 +174,7 @@ impl ObsMut<'_> {
     /// # Panics
     /// If the row has another length.
     #[track_caller]
+    #[inline]
     pub fn write<T: bytemuck::Pod>(&mut self, values: &[T]) {
         let row = self.elements::<T>();
         let (expected, found, name) = (row.len(), values.len(), std::any::type_name::<T>());
@@ -208,6 +213,7 @@ pub struct StepOutcome {
 
 impl StepOutcome {
     /// Returns the outcome of a step in an environment in which episode and game are the same.
+    #[inline]
     pub fn new(reward: f64, terminated: bool) -> StepOutcome {
         StepOutcome {
             reward,
@@ -221,6 +227,7 @@ impl StepOutcome {
     }
 
     /// Returns the outcome with this value of [`truncated`](StepOutcome::truncated).
+    #[inline]
     pub fn with_truncated(self, truncated: bool) -> StepOutcome {
         StepOutcome { truncated, ..self }
     }

@@ -28,6 +28,7 @@ pub fn seeds(run: u64, process: u16, actor: u16, env: u32) -> EnvSeed {
 
 /// Output function of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
 /// generators, OOPSLA 2014).
+#[inline]
 fn splitmix64(x: u64) -> u64 {
     let z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -50,6 +51,7 @@ impl EnvRng {
     }
 
     /// Draws a uniform number from `low` (included) to `high` (excluded, except for rounding).
+    #[inline]
     pub fn uniform(&mut self, low: f64, high: f64) -> f64 {
         // The upper 53 bits fill the mantissa: evenly spaced in [0, 1).
         let unit = (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64);
@@ -59,6 +61,7 @@ impl EnvRng {
     /// Draws a number of the standard normal distribution by Marsaglia's polar method: two uniform
     /// numbers per try, of which four in five succeed. The second number of the pair is discarded,
     /// so that the state of a generator is its bits alone.
+    #[inline]
     pub fn normal(&mut self) -> f64 {
         loop {
             let (x, y) = (self.uniform(-1.0, 1.0), self.uniform(-1.0, 1.0));
@@ -70,11 +73,13 @@ impl EnvRng {
     }
 
     /// Draws a whole number below `n`, uniformly except for a bias of at most `n / 2^64`.
+    #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.0.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
     /// Draws 64 random bits.
+    #[inline]
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }

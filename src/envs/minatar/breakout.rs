@@ -108,8 +108,10 @@ impl Game for Breakout {
         board.set(self.ball[0], self.ball[1], 1);
         board.set(self.last_ball[0], self.last_ball[1], 2);
         for (y, row) in self.bricks.iter().enumerate() {
-            for (x, _) in row.iter().enumerate().filter(|(_, brick)| **brick) {
-                board.set(x as i32, y as i32, 3);
+            for (x, brick) in row.iter().enumerate() {
+                if *brick {
+                    board.set(x as i32, y as i32, 3);
+                }
             }
         }
     }

@@ -107,11 +107,13 @@ pub struct Board<'a> {
 
 impl Board<'_> {
     /// Sets a channel of the cell in column `x` of row `y`.
+    #[inline]
     pub(super) fn set(&mut self, x: i32, y: i32, channel: usize) {
         self.cells[(y * SIZE + x) as usize * self.channels + channel] = 1;
     }
 
     /// Sets the channel unless `x` is outside the board.
+    #[inline]
     pub(super) fn set_inside(&mut self, x: i32, y: i32, channel: usize) {
         if inside(x) {
             self.set(x, y, channel);
@@ -120,21 +122,25 @@ impl Board<'_> {
 }
 
 /// Returns true if there is a column or row with this index.
+#[inline]
 pub(super) fn inside(x: i32) -> bool {
     (0..SIZE).contains(&x)
 }
 
 /// Returns the next column to the right or to the left.
+#[inline]
 pub(super) fn ahead(x: i32, right: bool) -> i32 {
     if right { x + 1 } else { x - 1 }
 }
 
 /// Returns true with probability `p`.
+#[inline]
 pub(super) fn chance(rng: &mut EnvRng, p: f64) -> bool {
     rng.uniform(0.0, 1.0) < p
 }
 
 /// Draws a whole number below `n`.
+#[inline]
 pub(super) fn below(rng: &mut EnvRng, n: usize) -> usize {
     rng.below(n as u64) as usize
 }

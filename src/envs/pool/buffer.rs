@@ -45,10 +45,12 @@ impl Rows {
         Rows { lines: (0..bytes.div_ceil(ALIGNMENT)).map(|_| line()).collect(), bytes }
     }
 
+    #[inline]
     fn start(&self) -> *mut u8 {
         UnsafeCell::raw_get(self.lines.as_ptr()).cast()
     }
 
+    #[inline]
     fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the allocation has at least `bytes` initialized bytes, and `&mut self` is the
         // only access to them.
@@ -57,6 +59,7 @@ impl Rows {
 
     /// # Safety
     /// No `RowWriter` of this memory may exist while the slice does.
+    #[inline]
     unsafe fn bytes(&self) -> &[u8] {
         // SAFETY: the allocation has at least `bytes` initialized bytes, and by the caller's
         // promise nobody writes them.
@@ -76,6 +79,7 @@ pub(in crate::envs) struct RowWriter {
 impl RowWriter {
     /// Returns the row's observation, and the buffer of the last observation of an ended episode
     /// (empty if the pool keeps none).
+    #[inline]
     pub(in crate::envs) fn slices(&mut self) -> (&mut [u8], &mut [u8]) {
         let slice = |rows: &Rows, bytes: usize| {
             debug_assert!((self.row + 1) * bytes <= rows.bytes);
@@ -103,14 +107,17 @@ impl<T: Element> Column<T> {
         Column { lines, bytes, element: PhantomData }
     }
 
+    #[inline]
     fn bytes(&self) -> &[u8] {
         &bytemuck::cast_slice(&self.lines)[..self.bytes]
     }
 
+    #[inline]
     fn get(&self) -> &[T] {
         T::cast_slice(self.bytes()).expect("`set` wrote elements")
     }
 
+    #[inline]
     fn set(&mut self, row: usize, value: T) {
         let bytes = &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.bytes];
         bytes[row * size_of::<T>()..][..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
@@ -153,6 +160,7 @@ macro_rules! batch_columns {
             }
 
             /// Stores one row.
+            #[inline]
             fn set(&mut self, index: usize, row: &Row) {
                 $(
                     let $row = row;
@@ -161,6 +169,7 @@ macro_rules! batch_columns {
             }
 
             /// Returns the bytes of a column; `None` for observations, which are not in one.
+            #[inline]
             fn bytes(&self, field: Field) -> Option<&[u8]> {
                 match field {
                     Field::Obs => None,
@@ -233,6 +242,7 @@ impl BatchBuilder {
     ///
     /// # Panics
     /// If the row was lent before or does not exist: a defect of the pool.
+    #[inline]
     pub(in crate::envs) fn writer(&mut self, row: usize) -> RowWriter {
         assert!(!std::mem::replace(&mut self.handed_out[row], true), "row {row} twice");
         let Arrays { obs, final_obs, obs_bytes, final_bytes, .. } = &self.arrays;
@@ -250,6 +260,7 @@ impl BatchBuilder {
     ///
     /// # Panics
     /// If a writer still exists: a defect of the pool.
+    #[inline]
     pub(in crate::envs) fn all(&mut self) -> (&mut [u8], &mut [u8]) {
         let unique = "no writer is left";
         let Arrays { obs, final_obs, .. } = &mut self.arrays;
@@ -258,11 +269,13 @@ impl BatchBuilder {
     }
 
     /// Returns the number of bytes of one observation.
+    #[inline]
     pub(in crate::envs) fn obs_bytes(&self) -> usize {
         self.arrays.obs_bytes
     }
 
     /// Stores the results of a step, except the observation, which the step has written itself.
+    #[inline]
     pub(super) fn set(&mut self, index: usize, row: &Row) {
         self.arrays.columns.set(index, row);
     }
@@ -297,6 +310,7 @@ impl std::fmt::Debug for Batch {
 
 impl Batch {
     /// Returns the number of rows.
+    #[inline]
     pub fn len(&self) -> usize {
         self.0.rows
     }
@@ -336,6 +350,7 @@ impl Batch {
     }
 
     /// Returns the observations as bytes.
+    #[inline]
     pub fn obs_bytes(&self) -> &[u8] {
         // SAFETY: `BatchBuilder::finish`, the only maker of batches, saw that no writer was left, and
         // writers come only from a `BatchBuilder`, which a shared batch is not.
@@ -392,6 +407,7 @@ pub struct SharedBytes {
 
 impl SharedBytes {
     /// Returns the bytes; the first is aligned to [`ALIGNMENT`].
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.batch.bytes_of(self.field)
     }

@@ -200,6 +200,7 @@ impl Slot {
 
     /// Returns the outcome of a step, or an error if it or the observation has a number that is not
     /// finite in `f32`.
+    #[inline]
     fn finite(&self, outcome: StepOutcome, obs: &[u8]) -> Result<StepOutcome> {
         for (name, reward) in [("reward", outcome.reward), ("game_reward", outcome.game_reward)] {
             if !(reward as f32).is_finite() {
@@ -213,6 +214,7 @@ impl Slot {
         Ok(outcome)
     }
 
+    #[inline]
     fn ensure_finite(&self, obs: &[u8]) -> Result<()> {
         let found = match self.dtype {
             DType::F32 => not_finite(bytemuck::cast_slice(obs), |x: f32| x),
@@ -342,6 +344,7 @@ impl Slot {
 }
 
 /// Returns the action that a slot was given.
+#[inline]
 fn action<'a>(choice: usize, choices: &'a [usize], values: &'a [f32]) -> Action<'a> {
     match (values, choices) {
         ([], []) => Action::Discrete(choice),
@@ -370,6 +373,7 @@ fn shown(value: f64) -> String {
 
 /// Runs `work` on an environment; an error or a panic becomes the end of a sentence whose subject
 /// is the environment.
+#[inline]
 pub(super) fn guard<T>(work: impl FnOnce() -> Result<T>) -> Result<T, String> {
     // Unwind safety: after a failure the pool never touches its environments again.
     match catch_unwind(AssertUnwindSafe(work)) {
