@@ -104,10 +104,12 @@ fn dense_rows(x: &[f32], w: &[f32], bias: Option<&[f32]>, y: &mut [f32], k: usiz
         let mut from = 0;
         while from + BLOCK <= n {
             let mut sums = [0.0f32; BLOCK];
-            for (x, w) in x.iter().zip(w.chunks_exact(n)) {
-                let w: &[f32; BLOCK] = w[from..from + BLOCK].try_into().expect("a whole block");
-                for (sum, w) in sums.iter_mut().zip(w) {
-                    *sum += x * w;
+            for (row, x) in x.iter().enumerate() {
+                let start = row * n + from;
+                let w: &[f32; BLOCK] = w[start..start + BLOCK].try_into().expect("a whole block");
+                // No iterator: without link-time optimization its calls keep the sums in memory.
+                for i in 0..BLOCK {
+                    sums[i] += x * w[i];
                 }
             }
             row[from..from + BLOCK].copy_from_slice(&sums);

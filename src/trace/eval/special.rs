@@ -266,20 +266,30 @@ fn erf_inv(x: f64) -> f64 {
 }
 
 /// Threefry-2x32 with 20 rounds: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3".
+#[inline]
 pub(crate) fn threefry(key: [u32; 2], counter: [u32; 2]) -> [u32; 2] {
-    const ROTATIONS: [[u32; 4]; 2] = [[13, 15, 26, 6], [17, 29, 16, 24]];
-    let keys = [key[0], key[1], key[0] ^ key[1] ^ 0x1BD1_1BDA];
-    let mut x0 = counter[0].wrapping_add(keys[0]);
-    let mut x1 = counter[1].wrapping_add(keys[1]);
-    for i in 1..=5usize {
-        for rotation in ROTATIONS[(i - 1) % 2] {
-            x0 = x0.wrapping_add(x1);
-            x1 = x1.rotate_left(rotation) ^ x0;
-        }
-        x0 = x0.wrapping_add(keys[i % 3]);
-        x1 = x1.wrapping_add(keys[(i + 1) % 3]).wrapping_add(i as u32);
-    }
-    [x0, x1]
+    const EVEN: [u32; 4] = [13, 15, 26, 6];
+    const ODD: [u32; 4] = [17, 29, 16, 24];
+    let [k0, k1] = key;
+    let k2 = k0 ^ k1 ^ 0x1BD1_1BDA;
+    let x = [counter[0].wrapping_add(k0), counter[1].wrapping_add(k1)];
+    let x = four_rounds(x, EVEN, [k1, k2.wrapping_add(1)]);
+    let x = four_rounds(x, ODD, [k2, k0.wrapping_add(2)]);
+    let x = four_rounds(x, EVEN, [k0, k1.wrapping_add(3)]);
+    let x = four_rounds(x, ODD, [k1, k2.wrapping_add(4)]);
+    four_rounds(x, EVEN, [k2, k0.wrapping_add(5)])
+}
+
+/// Four rounds of Threefry, and the addition of a key.
+#[inline(always)]
+fn four_rounds(x: [u32; 2], rotations: [u32; 4], key: [u32; 2]) -> [u32; 2] {
+    let round = |[x0, x1]: [u32; 2], rotation| {
+        let sum = x0.wrapping_add(x1);
+        [sum, x1.rotate_left(rotation) ^ sum]
+    };
+    let x = round(round(x, rotations[0]), rotations[1]);
+    let [x0, x1] = round(round(x, rotations[2]), rotations[3]);
+    [x0.wrapping_add(key[0]), x1.wrapping_add(key[1])]
 }
 
 #[cfg(test)]
