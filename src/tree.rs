@@ -623,7 +623,13 @@ pub(crate) fn structure_difference<T: Leaf, S: Leaf, L: Tree<T>, R: Tree<S>>(
     Some(difference_of_paths(&paths(left), &paths(right), root, names))
 }
 
-fn difference_of_paths(left: &[String], right: &[String], root: &str, names: [&str; 2]) -> String {
+/// [`structure_difference`] of trees with these paths, whose structures differ.
+pub(crate) fn difference_of_paths(
+    left: &[String],
+    right: &[String],
+    root: &str,
+    names: [&str; 2],
+) -> String {
     let only = |path: &str, here: &str, there: &str| {
         format!("{} is in {here} and not in {there}", path_of(root, path))
     };

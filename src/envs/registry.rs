@@ -251,7 +251,10 @@ pub fn make(id: &str) -> Result<Box<dyn Env>> {
         Source::Registered(Registered::Traced(env)) => return Ok(programs::make(&env)),
         Source::Gymnasium => return gymnasium::make(id),
         Source::Jax(folder) => return Ok(programs::make(&ProgramEnv::load(folder)?)),
-        Source::Family => return make_of_family(id),
+        Source::Family => {
+            let (name, make) = entry(id)?;
+            return make(name);
+        }
         Source::PettingZoo => gymnasium::spec(id)?.1,
         Source::AtariPlayers(num_players) => num_players,
     };
@@ -261,22 +264,19 @@ pub fn make(id: &str) -> Result<Box<dyn Env>> {
     )))
 }
 
-fn make_of_family(id: &str) -> Result<Box<dyn Env>> {
+/// Returns the entry of an id, or an error that names the nearest ids.
+fn entry(id: &str) -> Result<&'static Entry> {
     let id = atari::without_frame_skip(id).unwrap_or(id);
-    match entries().find(|(name, _)| *name == id) {
-        Some((name, make)) => make(name),
-        None => {
-            let all = list_envs();
-            let count = all.len();
-            let similar = nearest(&id.replace("NoFrameskip", ""), all);
-            Err(Error::Env(format!(
-                "unknown environment \"{id}\"; {similar}`podracer envs` lists all {count}\n  help: \
-                 one of Gymnasium is {}ID; one that a program registers is known to that program \
-                 alone",
-                gymnasium::PREFIX,
-            )))
-        }
-    }
+    entries().find(|(name, _)| *name == id).ok_or_else(|| {
+        let all = list_envs();
+        let count = all.len();
+        let similar = nearest(&id.replace("NoFrameskip", ""), all);
+        Error::Env(format!(
+            "unknown environment \"{id}\"; {similar}`podracer envs` lists all {count}\n  help: one \
+             of Gymnasium is {}ID; one that a program registers is known to that program alone",
+            gymnasium::PREFIX,
+        ))
+    })
 }
 
 /// Returns the specification of the environment `id`, or the errors of [`make`].
@@ -333,10 +333,11 @@ impl EnvPool {
             Source::Jax(folder) => programs::pool(&ProgramEnv::load(folder)?, options),
             Source::Registered(Registered::Traced(env)) => programs::pool(&env, options),
             Source::AtariPlayers(_) => pettingzoo::pool(id, options),
-            Source::Family if !known(atari::without_frame_skip(id).unwrap_or(id)) => {
-                Err(make(id).err().expect("an unknown id"))
+            Source::Family => {
+                let (name, make) = entry(id)?;
+                EnvPool::parallel(|_| make(name), options)
             }
-            Source::Registered(_) | Source::Family => EnvPool::parallel(|_| make(id), options),
+            Source::Registered(_) => EnvPool::parallel(|_| make(id), options),
         }
     }
 }

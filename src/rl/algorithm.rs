@@ -471,13 +471,14 @@ In place of flags:
 /// error. The default of `--env-id` is the environment that the program has registered, if it is one.
 pub fn main<A: Algorithm>() -> ExitCode {
     interrupt::handle_until_exit();
-    let command = || with_own_env(ranged_command::<A>()).after_help(SUBCOMMANDS);
+    let command =
+        || with_default_env(ranged_command::<A>(), envs::only_registered()).after_help(SUBCOMMANDS);
     run_as::<A>(command, std::env::args_os().collect())
 }
 
-/// Makes the environment that the program has registered the default of `--env-id`, if it is one.
-fn with_own_env(command: Command) -> Command {
-    match envs::only_registered() {
+/// Makes the environment `id`, if there is one, the default of `--env-id`.
+pub(crate) fn with_default_env(command: Command, id: Option<&'static str>) -> Command {
+    match id {
         Some(id) => command.mut_arg("env_id", |arg| arg.default_value(id)),
         None => command,
     }

@@ -8,7 +8,9 @@ use std::panic::catch_unwind;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
+use crate::algos::ppo;
 use crate::algos::registry::{ALGORITHMS, Entry};
+use crate::rl::algorithm::{ranged_command, with_default_env};
 use crate::rl::settings::ranges::{Range, is_numeric, range_of};
 
 /// Unusual numbers, and text that is not a number.
@@ -135,4 +137,16 @@ fn pairs_of_numbers_are_refused_or_fit() {
         let ((first, a), (second, b)) = (draw(), draw());
         let _ = check(entry, &[(first, &a), (second, &b)]);
     }
+}
+
+#[test]
+fn the_environment_of_a_program_is_the_default_of_its_flag() {
+    let env_id = |own: Option<&'static str>, words: &[&str]| {
+        let command = with_default_env(ranged_command::<ppo::Args>(), own);
+        let matches = command.try_get_matches_from([&["ppo"], words].concat()).unwrap();
+        matches.get_one::<String>("env_id").unwrap().clone()
+    };
+    assert_eq!(env_id(None, &[]), "CartPole-v1");
+    assert_eq!(env_id(Some("Mine-v0"), &[]), "Mine-v0");
+    assert_eq!(env_id(Some("Mine-v0"), &["--env-id", "Acrobot-v1"]), "Acrobot-v1");
 }

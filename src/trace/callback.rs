@@ -256,19 +256,8 @@ where
         let given = f(build(operands))?;
         if tree::structure::<Literal, R::With<Literal>>(&given) != structure {
             let found = tree::paths::<Literal, R::With<Literal>>(&given);
-            let only = |one: &[String], other: &[String]| {
-                let path = one.iter().find(|path| !other.contains(path))?;
-                Some(tree::path_of("result", path))
-            };
-            let difference = match (only(&paths, &found), only(&found, &paths)) {
-                (Some(path), _) => {
-                    format!("{path} is in what was declared and not in what was returned")
-                }
-                (None, Some(path)) => {
-                    format!("{path} is in what was returned and not in what was declared")
-                }
-                (None, None) => "static fields differ".to_string(),
-            };
+            let names = ["what was declared", "what was returned"];
+            let difference = tree::difference_of_paths(&paths, &found, "result", names);
             return Err(Error::Callback(format!(
                 "result of the function has the wrong structure: {difference}"
             )));

@@ -118,6 +118,18 @@ fn keyword_arguments_are_settings_of_a_run() {
     registry::play(model.as_ref(), &metadata, &mut evaluation).unwrap();
     assert_eq!(steps(), Some(500));
 
+    // So does a run that resumes.
+    let args: ppo::Args = super::cases::args(
+        runs.path(),
+        &flags,
+        &[&more[..], &["--checkpoint-frequency=128"]].concat(),
+    );
+    let run = args.train().unwrap().run_dir;
+    envs::set_env_kwargs("OwnPole-v0", Default::default()).unwrap();
+    let more = [&format!("--resume={run}")[..], "--total-timesteps=512"];
+    super::cases::args::<ppo::Args>(runs.path(), &flags, &more).train().unwrap();
+    assert_eq!(steps(), Some(500));
+
     for (kwargs, part) in [
         ("{\"lon\": true}", "the keyword arguments of OwnPole-v0: unknown field `lon`"),
         ("[]", "expected a JSON object"),

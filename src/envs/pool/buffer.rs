@@ -107,12 +107,10 @@ impl<T: Element> Column<T> {
         Column { lines, bytes, element: PhantomData }
     }
 
-    #[inline]
     fn bytes(&self) -> &[u8] {
         &bytemuck::cast_slice(&self.lines)[..self.bytes]
     }
 
-    #[inline]
     fn get(&self) -> &[T] {
         T::cast_slice(self.bytes()).expect("`set` wrote elements")
     }
@@ -169,7 +167,6 @@ macro_rules! batch_columns {
             }
 
             /// Returns the bytes of a column; `None` for observations, which are not in one.
-            #[inline]
             fn bytes(&self, field: Field) -> Option<&[u8]> {
                 match field {
                     Field::Obs => None,
@@ -260,7 +257,6 @@ impl BatchBuilder {
     ///
     /// # Panics
     /// If a writer still exists: a defect of the pool.
-    #[inline]
     pub(in crate::envs) fn all(&mut self) -> (&mut [u8], &mut [u8]) {
         let unique = "no writer is left";
         let Arrays { obs, final_obs, .. } = &mut self.arrays;
@@ -407,7 +403,6 @@ pub struct SharedBytes {
 
 impl SharedBytes {
     /// Returns the bytes; the first is aligned to [`ALIGNMENT`].
-    #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.batch.bytes_of(self.field)
     }

@@ -117,7 +117,6 @@ pub(in crate::envs) struct TracedRows {
 impl TracedRows {
     /// Returns the rows of environments that were just reset.
     #[track_caller]
-    #[inline]
     pub(in crate::envs) fn new(num_envs: usize) -> TracedRows {
         let [number, count] = [DType::F32, DType::I32].map(|dtype| zeros([num_envs], dtype));
         let never = number.gt(0.0);

@@ -30,23 +30,21 @@ impl EnvOptions<'_> {
             set_gymnasium_options(env_id, self.parse()?);
             return Ok(());
         }
-        let has_kwargs = takes_kwargs(env_id);
-        for (flag, is_given, or_registered) in [
-            ("env-wrappers", self.wrappers.is_some(), ""),
-            (
-                "env-kwargs",
-                self.kwargs.is_some() && !has_kwargs,
-                ", and for those of `envs::register_with`",
-            ),
-        ] {
-            if is_given {
-                return Err(Error::Config(format!(
-                    "--{flag}: only for environments in Python, as in --env-id \
-                     gymnasium:{env_id}{or_registered}"
-                )));
-            }
+        let refused = |flag: &str, others: &str| {
+            Err(Error::Config(format!(
+                "--{flag}: only for environments in Python, as in --env-id gymnasium:{env_id}{others}"
+            )))
+        };
+        if self.wrappers.is_some() {
+            return refused("env-wrappers", "");
         }
-        if has_kwargs { set_env_kwargs(env_id, self.parse()?.kwargs) } else { Ok(()) }
+        if takes_kwargs(env_id) {
+            return set_env_kwargs(env_id, self.parse()?.kwargs);
+        }
+        match self.kwargs {
+            Some(_) => refused("env-kwargs", ", and for those of `envs::register_with`"),
+            None => Ok(()),
+        }
     }
 
     /// Parses the flags.

@@ -10,7 +10,6 @@ use podracer::error::{Error, Result};
 use podracer::rl::read_regular;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
 use super::job::{self, Job};
 use super::results::{self, Record, RunRecord, SummaryRecord, flag_words, read_lines};
@@ -553,9 +552,7 @@ fn figure_file(words: &[&str], total_timesteps: u64) -> String {
     if whole.len() <= MAX_NAME {
         return format!("{whole}.svg");
     }
-    let digest = Sha256::digest(whole.as_bytes());
-    let digest: String = digest[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{digest}.svg", name(&words[..2]))
+    format!("{}-{}.svg", name(&words[..2]), job::short_hash(&whole, 4))
 }
 
 /// Writes the figures into the folder, which has no other files.

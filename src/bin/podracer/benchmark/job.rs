@@ -148,11 +148,16 @@ impl RunSettings {
     /// settings, so that a later process finds the run's checkpoint.
     pub fn folder(&self, job: &Job) -> PathBuf {
         let runs = self.all.get("runs_dir").and_then(Value::as_str).unwrap_or("runs");
-        let hash = Sha256::digest(self.identity(job).as_bytes());
-        let hash: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let hash = short_hash(&self.identity(job), 6);
         let env_id = job.env_id.replace('/', "-");
         Path::new(runs).join(format!("benchmark/{env_id}__{}__{}__{hash}", job.algo, job.seed))
     }
+}
+
+/// Returns the first bytes of a text's SHA-256 in hexadecimal digits, for names of files.
+pub fn short_hash(text: &str, num_bytes: usize) -> String {
+    let hash = Sha256::digest(text.as_bytes());
+    hash.iter().take(num_bytes).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Reads a queue file: JSON lines, one [`QueueRow`] each. `flags` are added to those of every row.
