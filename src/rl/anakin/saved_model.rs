@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::jit::eval_shape;
 use crate::rl::anakin::options::AnakinArgs;
 use crate::rl::checkpoint::Checkpoint;
-use crate::rl::checkpoint::saved::load_typed;
+use crate::rl::checkpoint::saved::load_result;
 use crate::tree::{self, Tree};
 use crate::{Array, DType, Key, Tensor, TensorType};
 
@@ -17,11 +17,10 @@ pub fn load_agents<A: AnakinArgs, S: Tree<Tensor>>(
     args: &A,
     model: &Checkpoint,
     init: impl Fn(Key<Tensor>) -> S,
-) -> Result<S::With<Array>>
-where
-    S::With<TensorType>: Tree<TensorType, With<Array> = S::With<Array>>,
-{
-    load_typed(model, &agent_types(args, init)?)
+) -> Result<S::With<Array>> {
+    let options = args.agents();
+    let init_all = |keys: Key<Tensor>| options.for_agents(&init, keys);
+    load_result(model, init_all, &options.keys(args.options().seed)?)
 }
 
 /// Returns the types of the result of `init` for all agents.

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use crate::array::Array;
 use crate::envs::{Camera, EnvPool, EnvSpec, XlaPool};
 use crate::error::{Error, Result};
-use crate::jit::{effects_barrier, eval_shape};
+use crate::jit::{Mode, effects_barrier, jit};
 use crate::random::Key;
 use crate::rl::checkpoint::saved_spec::SavedSpec;
 use crate::rl::checkpoint::{self, Checkpoint};
@@ -497,35 +497,68 @@ fn array(ty: &TensorType, bytes: &[u8]) -> Array {
     Array::from(Literal::from_bytes(ty.clone(), AlignedBytes::copy_of(bytes)))
 }
 
-/// Returns the saved arrays as a tree of these types, which [`eval_shape`] computes for a model
-/// without creating one.
+/// Returns the saved arrays as a result of `new`, which is traced for `args` but not run.
 ///
 /// # Errors
-/// Returns the same errors as [`Checkpoint::expect`].
-pub(crate) fn load_typed<M: Tree<TensorType>>(
+/// Returns the errors of [`Checkpoint::expect`], and errors of tracing `new`.
+pub(crate) fn load_result<A: Tree<Tensor>, M: Tree<Tensor>>(
     saved: &Checkpoint,
-    types: &M,
+    new: impl Fn(A) -> M,
+    args: &A::With<Array>,
 ) -> Result<M::With<Array>> {
-    let expected: Vec<_> = tree::paths(types).into_iter().zip(tree::leaves(types)).collect();
+    let (program, model) = jit(new).with_mode(Mode::Interpret).program(args)?;
+    let types = program.output_types().cloned();
+    let expected: Vec<_> = tree::paths(&model).into_iter().zip(types).collect();
     let bytes = saved.expect(&expected)?;
     let mut arrays = expected.iter().zip(bytes).map(|((_, ty), bytes)| array(ty, bytes));
-    Ok(types.map_leaves_ref(&tree::Path::ROOT, &mut |_, _| arrays.next().expect("one a leaf")))
+    Ok(model.map_leaves_ref(&tree::Path::ROOT, &mut |_, _| arrays.next().expect("one a leaf")))
 }
 
 /// Returns a saved model of the structure and the sizes of the result of `new`, which is traced but
 /// not run.
+///
+/// ```
+/// use podracer::nn::{Dense, init};
+/// use podracer::prelude::*;
+/// use podracer::rl::checkpoint::saved::load_model;
+/// use podracer::rl::checkpoint::{load, save_tree};
+///
+/// fn tx() -> impl Optimizer<Dense<Tensor>> {
+///     optim::chain((optim::clip_by_global_norm(0.5), optim::adam(1e-2)))
+/// }
+///
+/// # fn main() -> Result<()> {
+/// let init = |key: Key<Tensor>| {
+///     let params = Dense::init(key, 4, 2, init::lecun_normal());
+///     (params.clone(), tx().init(&params))
+/// };
+/// let train_step = jit(|((params, state), x): ((Dense<Tensor>, _), Tensor)| {
+///     let grads = grad(|params: Dense<Tensor>| params.apply(x).square().mean(..))(params.clone());
+///     tx().step(params, grads, state)
+/// });
+/// let x = Array::from([[1.0f32, 2.0, 3.0, 4.0]]);
+/// let state = train_step.call((jit(init).call(Key::new(0))?, x.clone()))?;
+/// # let folder = std::env::temp_dir().join(format!("podracer-load-model-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).expect("a folder");
+/// let path = "state.safetensors";
+/// # let path = folder.join(path);
+/// save_tree(&path, &state, &())?;
+/// let loaded = load_model(&load(&path)?, init)?;
+/// # std::fs::remove_dir_all(&folder).expect("the folder is there");
+/// let (resumed, _) = train_step.call((loaded, x.clone()))?;
+/// let (continued, _) = train_step.call((state, x))?;
+/// assert_eq!(resumed.w.to_vec::<f32>()?, continued.w.to_vec::<f32>()?);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors
 /// Returns the errors of [`Checkpoint::expect`], and errors of tracing `new`.
 pub fn load_model<M: Tree<Tensor>>(
     saved: &Checkpoint,
     new: impl Fn(Key<Tensor>) -> M,
-) -> Result<M::With<Array>>
-where
-    M::With<TensorType>: Tree<TensorType, With<Array> = M::With<Array>>,
-{
-    let key = Key::new(0);
-    load_typed(saved, &eval_shape(new, &key)?)
+) -> Result<M::With<Array>> {
+    load_result(saved, new, &Key::new(0))
 }
 
 #[cfg(test)]

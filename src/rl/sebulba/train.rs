@@ -29,7 +29,7 @@ use crate::rl::summary::Summary;
 use crate::trace::Axis;
 use crate::trace::control::scan;
 use crate::tree::{self, Tree};
-use crate::{Array, Key, Tensor, TensorType};
+use crate::{Array, Key, Tensor};
 
 /// Functions of an algorithm, with train state `S`, actors' parameters `P`, rollouts `R`, prepared
 /// rollout `D`, metrics `M` and saved model `X`. All but `params` and `model` are traced.
@@ -304,10 +304,7 @@ pub fn policy<A: Algorithm, S: Tree<Tensor>>(
     model: &Checkpoint,
     init: impl Fn(Key<Tensor>, &Sizes) -> S,
     agent: impl Fn(S::With<Array>) -> Agent<Array>,
-) -> Result<Policy>
-where
-    S::With<TensorType>: Tree<TensorType, With<Array> = S::With<Array>>,
-{
+) -> Result<Policy> {
     let pool = pools::recorded_or(args, || {
         start_runtime(options, None)?;
         let run = args.options();
