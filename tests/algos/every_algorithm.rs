@@ -31,13 +31,28 @@ const fn case<A: Algorithm>(timesteps: u64, flags: &'static [&'static str]) -> C
 
 const ROLLOUTS: &[&str] =
     &["--num-envs=2", "--num-steps=16", "--num-minibatches=2", "--update-epochs=1"];
-const ANAKIN: &[&str] = &[
+pub const ANAKIN: &[&str] = &[
     "--env-id=CartPole-v1",
     "--num-envs=2",
     "--num-steps=16",
     "--num-minibatches=2",
     "--update-epochs=1",
     "--updates-per-call=1",
+];
+// `recurrent_cells` uses these and the one above too, so that each program is compiled once.
+pub const CARTPOLE_POSITIONS: &[&str] = &[
+    "--env-id=CartPolePositions-v0",
+    "--num-envs=2",
+    "--num-steps=16",
+    "--num-minibatches=2",
+    "--update-epochs=1",
+];
+pub const PENDULUM_POSITIONS: &[&str] = &[
+    "--env-id=PendulumPositions-v0",
+    "--num-envs=2",
+    "--num-steps=16",
+    "--num-minibatches=2",
+    "--update-epochs=1",
 ];
 const BOARD_ROLLOUTS: &[&str] = &[
     "--env-id=MinAtar/Breakout-v1",
@@ -154,10 +169,7 @@ const CASES: &[Case] = &[
         96,
         &["--num-envs=2", "--num-steps=12", "--num-minibatches=2", "--update-epochs=1"],
     ),
-    case::<ppo_atari_lstm::Args>(
-        384,
-        &["--env-id=CartPolePositions-v0", "--num-envs=2", "--num-steps=32", "--num-minibatches=2"],
-    ),
+    case::<ppo_atari_lstm::Args>(384, CARTPOLE_POSITIONS),
     case::<ppo_atari_multigpu::Args>(
         192,
         &[
@@ -170,16 +182,7 @@ const CASES: &[Case] = &[
         ],
     ),
     case::<ppo_continuous_action::Args>(1024, PENDULUM),
-    case::<ppo_continuous_action_lstm::Args>(
-        1024,
-        &[
-            "--env-id=PendulumPositions-v0",
-            "--num-envs=2",
-            "--num-steps=128",
-            "--num-minibatches=2",
-            "--update-epochs=1",
-        ],
-    ),
+    case::<ppo_continuous_action_lstm::Args>(1408, PENDULUM_POSITIONS),
     case::<ppo_masked::Args>(960, ROLLOUTS),
     case::<ppo_pettingzoo_ma_atari::Args>(
         64,

@@ -5,22 +5,14 @@ use std::path::Path;
 use podracer::algos::{ppo_anakin_gru, ppo_atari_lstm, ppo_continuous_action_lstm};
 use podracer::rl::Algorithm;
 
+use super::every_algorithm::{ANAKIN, CARTPOLE_POSITIONS, PENDULUM_POSITIONS};
 use super::scalars;
 
-const SMALL: &[&str] = &[
-    "--total-timesteps=32",
-    "--num-envs=2",
-    "--num-steps=16",
-    "--num-minibatches=2",
-    "--update-epochs=1",
-    "--json",
-];
-
-fn modes_agree<A: Algorithm>(runs: &Path, env_id: &str, rnn: &str) {
+fn modes_agree<A: Algorithm>(runs: &Path, flags: &[&str], rnn: &str) {
     let log = |mode: &str| {
         let runs = format!("--runs-dir={}", runs.display());
-        let flags = ["--env-id", env_id, "--rnn", rnn, "--mode", mode, &runs];
-        let args = A::from_flags(SMALL.iter().copied().chain(flags)).unwrap();
+        let more = ["--total-timesteps=32", "--json", "--rnn", rnn, "--mode", mode, &runs];
+        let args = A::from_flags(flags.iter().copied().chain(more)).unwrap();
         scalars(&args.train().unwrap().run_dir)
     };
     let (jit, host) = (log("jit"), log("interpret"));
@@ -38,10 +30,9 @@ fn modes_agree<A: Algorithm>(runs: &Path, env_id: &str, rnn: &str) {
 fn every_cell_logs_the_same_losses_in_every_mode() {
     let runs = tempfile::tempdir().unwrap();
     for rnn in ["lstm", "gru", "mingru", "lru"] {
-        modes_agree::<ppo_anakin_gru::Args>(runs.path(), "CartPolePositions-v0", rnn);
-        modes_agree::<ppo_atari_lstm::Args>(runs.path(), "CartPolePositions-v0", rnn);
-        let env_id = "PendulumPositions-v0";
-        modes_agree::<ppo_continuous_action_lstm::Args>(runs.path(), env_id, rnn);
+        modes_agree::<ppo_anakin_gru::Args>(runs.path(), ANAKIN, rnn);
+        modes_agree::<ppo_atari_lstm::Args>(runs.path(), CARTPOLE_POSITIONS, rnn);
+        modes_agree::<ppo_continuous_action_lstm::Args>(runs.path(), PENDULUM_POSITIONS, rnn);
     }
 }
 
