@@ -22,6 +22,7 @@ const SMALL: &[&str] = &[
     "--num-minibatches=2",
     "--update-epochs=2",
     "--json",
+    "--updates-per-call=1",
 ];
 
 fn args(runs: &Path, more: &[&str]) -> Args {

@@ -30,13 +30,13 @@ const fn case<A: Algorithm>(timesteps: u64, flags: &'static [&'static str]) -> C
 }
 
 const ROLLOUTS: &[&str] =
-    &["--num-envs=2", "--num-steps=16", "--num-minibatches=2", "--update-epochs=1"];
+    &["--num-envs=2", "--num-steps=16", "--num-minibatches=2", "--update-epochs=2"];
 pub const ANAKIN: &[&str] = &[
     "--env-id=CartPole-v1",
     "--num-envs=2",
     "--num-steps=16",
     "--num-minibatches=2",
-    "--update-epochs=1",
+    "--update-epochs=2",
     "--updates-per-call=1",
 ];
 // `recurrent_cells` uses these and the one above too, so that each program is compiled once.
@@ -73,7 +73,7 @@ const REPLAY: &[&str] = &[
     "--learning-starts=100",
     "--target-network-frequency=100",
     "--buffer-size=250",
-    "--batch-size=8",
+    "--batch-size=16",
 ];
 const BOARDS: &[&str] = &[
     "--env-id=MinAtar/SpaceInvaders-v1",
@@ -118,7 +118,7 @@ const CASES: &[Case] = &[
             "--learning-starts=100",
             "--target-network-frequency=100",
             "--buffer-size=150",
-            "--batch-size=8",
+            "--batch-size=16",
             "--updates-per-call=1",
         ],
     ),

@@ -25,6 +25,7 @@ const SMALL: &[&str] = &[
     "--update-epochs",
     "2",
     "--json",
+    "--updates-per-call=1",
 ];
 
 fn args(runs: &Path, more: &[&str]) -> Args {
