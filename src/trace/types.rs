@@ -55,11 +55,13 @@ impl DType {
     }
 
     /// Returns true if the bytes are elements of this type: any are, but of bools only 0 and 1.
+    #[inline]
     pub(crate) fn has_valid(self, bytes: &[u8]) -> bool {
         self != DType::Bool || bytes.iter().all(|&byte| byte <= 1)
     }
 
     /// Bytes of one element. A bool and an integer of 4 bits take one byte.
+    #[inline]
     pub fn size(self) -> usize {
         match self {
             DType::Bool | DType::I4 | DType::I8 | DType::U4 | DType::U8 => 1,
@@ -164,6 +166,7 @@ impl Shape {
     }
 
     /// Number of elements; `usize::MAX` where that is too large a number to be counted.
+    #[inline]
     pub fn numel(&self) -> usize {
         self.0.iter().fold(1, |count, &size| count.saturating_mul(size))
     }
@@ -205,6 +208,7 @@ impl Deref for Shape {
 }
 
 impl FromIterator<usize> for Shape {
+    #[inline]
     fn from_iter<I: IntoIterator<Item = usize>>(dims: I) -> Shape {
         Shape(dims.into_iter().collect())
     }
@@ -296,11 +300,13 @@ impl TensorType {
     }
 
     /// Number of elements.
+    #[inline]
     pub fn numel(&self) -> usize {
         self.shape.numel()
     }
 
     /// Bytes of the data; `usize::MAX` where that is too large a number to be counted.
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.numel().saturating_mul(self.dtype.size())
     }

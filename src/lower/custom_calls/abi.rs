@@ -193,6 +193,7 @@ pub(super) struct ErrorArgs {
 }
 
 /// The element type that XLA numbers so (`PrimitiveType`).
+#[inline]
 pub(super) fn dtype_of(number: i32) -> Option<DType> {
     Some(match number {
         1 => DType::Bool,

@@ -14,16 +14,16 @@ use crate::trace::types::{DType, Shape, TensorType};
 /// The operands, results and attributes of one call.
 pub struct Call<'a> {
     pub(super) frame: &'a Frame,
-    /// Memory of the results that were lent: each is lent once, for it is lent for writing.
+    /// Results that were lent: each is lent once, for it is lent for writing.
     lent: Spans,
-    /// Memory of the operands that were lent: no result may be written there.
+    /// Operands that were lent: no result may be written there.
     borrowed: RefCell<Spans>,
     lifetime: PhantomData<&'a mut u8>,
 }
 
-/// The memory of operands or results, by their numbers; `None` of those that were not lent. Few have more
-/// than sixteen: a step of environments has thirteen results.
-type Spans = SmallVec<[Option<Span>; 16]>;
+/// The numbers and the memory of operands or results. Few calls have more than sixteen: a step of
+/// environments has thirteen results.
+type Spans = SmallVec<[(usize, Span); 16]>;
 
 /// The addresses of a buffer's bytes. One without bytes may have any address, and overlaps none.
 #[derive(Clone, Copy)]
@@ -33,6 +33,7 @@ struct Span {
 }
 
 impl Span {
+    #[inline]
     fn of(buffer: &RawBuffer) -> Span {
         match byte_len(buffer) {
             0 => Span { start: 0, end: 0 },
@@ -40,10 +41,11 @@ impl Span {
         }
     }
 
-    /// The first of the others that shares some of its bytes.
-    fn first_over(self, others: &Spans) -> Option<usize> {
+    /// The number of one of the others that shares some of its bytes.
+    #[inline]
+    fn over(self, others: &Spans) -> Option<usize> {
         let shares = |other: &Span| self.start < other.end && other.start < self.end;
-        others.iter().position(|other| other.as_ref().is_some_and(shares))
+        others.iter().find(|(_, other)| shares(other)).map(|&(number, _)| number)
     }
 }
 
@@ -88,8 +90,7 @@ impl<'a> Call<'a> {
     pub(super) unsafe fn new(frame: *const Frame) -> Call<'a> {
         // SAFETY: the caller's promise.
         let frame = unsafe { &*frame };
-        let lent = SmallVec::from_elem(None, frame.rets.size.max(0) as usize);
-        let borrowed = RefCell::new(SmallVec::from_elem(None, frame.args.size.max(0) as usize));
+        let (lent, borrowed) = (Spans::new(), RefCell::new(Spans::new()));
         Call { frame, lent, borrowed, lifetime: PhantomData }
     }
 
@@ -100,7 +101,7 @@ impl<'a> Call<'a> {
 
     /// Number of results.
     pub fn num_results(&self) -> usize {
-        self.lent.len()
+        self.frame.rets.size.max(0) as usize
     }
 
     /// The type of operand `i`.
@@ -125,8 +126,17 @@ impl<'a> Call<'a> {
     /// If there is none, its elements are of another type, or a result was written in its memory.
     pub fn operand<T: Element>(&self, i: usize) -> Result<Operand<'a, T>, String> {
         let (span, operand) = self.typed_operand(i)?;
-        self.borrowed.borrow_mut()[i] = Some(span);
+        self.borrow(i, span);
         Ok(operand)
+    }
+
+    /// Notes that operand `i` is lent.
+    #[inline]
+    fn borrow(&self, i: usize, span: Span) {
+        let mut borrowed = self.borrowed.borrow_mut();
+        if !borrowed.iter().any(|&(number, _)| number == i) {
+            borrowed.push((i, span));
+        }
     }
 
     /// A copy of operand `i`, a tensor of `T`, and the sizes of its axes. Unlike [`Call::operand`]
@@ -148,10 +158,11 @@ impl<'a> Call<'a> {
     }
 
     /// Operand `i` and its memory, if no result was lent there.
+    #[inline]
     fn unwritten_operand(&self, i: usize) -> Result<(Span, &'a RawBuffer), String> {
         let buffer = at(&self.frame.args, "operand", i)?;
         let span = Span::of(buffer);
-        match span.first_over(&self.lent) {
+        match span.over(&self.lent) {
             Some(j) => Err(format!("operand {i} has the memory of result {j}, asked for before")),
             None => Ok((span, buffer)),
         }
@@ -162,10 +173,13 @@ impl<'a> Call<'a> {
     pub(super) fn check_elements(self) -> Result<(), String> {
         for i in 0..self.num_results() {
             let buffer = at(&self.frame.rets, "result", i)?;
+            if abi::dtype_of(buffer.dtype) != Some(DType::Bool) {
+                continue;
+            }
             // SAFETY: the runtime keeps a result's elements alive during the call, and they are as
             // many as the dims say; the kernel has ended, and with it what was lent.
             let bytes = unsafe { slice(buffer.data.cast(), byte_len(buffer)) };
-            if abi::dtype_of(buffer.dtype).is_some_and(|dtype| !dtype.has_valid(bytes)) {
+            if !DType::Bool.has_valid(bytes) {
                 return Err(format!("result {i} has bytes other than 0 and 1 as bools"));
             }
         }
@@ -179,7 +193,7 @@ impl<'a> Call<'a> {
     pub fn raw_operand(&self, i: usize) -> Result<RawOperand<'a>, String> {
         let (span, buffer) = self.unwritten_operand(i)?;
         let operand = RawOperand { ty: type_of(buffer)?, bytes: operand_bytes(buffer)? };
-        self.borrowed.borrow_mut()[i] = Some(span);
+        self.borrow(i, span);
         Ok(operand)
     }
 
@@ -191,8 +205,8 @@ impl<'a> Call<'a> {
     /// # Errors
     /// If there is none, if its elements are of another type, or if it was asked for before.
     pub fn result<T: Element + Pod>(&mut self, i: usize) -> Result<&'a mut [T], String> {
-        typed::<T>(at(&self.frame.rets, "result", i)?, "result", i)?;
-        let RawResult { bytes, .. } = self.raw_result(i)?;
+        let buffer = typed::<T>(at(&self.frame.rets, "result", i)?, "result", i)?;
+        let bytes = self.lend(i, buffer)?;
         bytemuck::try_cast_slice_mut(bytes)
             .map_err(|fault| format!("result {i} cannot be written as {}: {fault}", T::DTYPE))
     }
@@ -202,10 +216,10 @@ impl<'a> Call<'a> {
     /// # Errors
     /// As [`Call::result`]; and if the elements are not as many as it has.
     pub fn write<T: Element>(&mut self, i: usize, elements: &[T]) -> Result<(), String> {
-        typed::<T>(at(&self.frame.rets, "result", i)?, "result", i)?;
-        let RawResult { ty, bytes } = self.raw_result(i)?;
-        if elements.len() != ty.numel() {
-            let given = elements.len();
+        let buffer = typed::<T>(at(&self.frame.rets, "result", i)?, "result", i)?;
+        let bytes = self.lend(i, buffer)?;
+        if size_of_val(elements) != bytes.len() {
+            let (ty, given) = (type_of(buffer)?, elements.len());
             return Err(format!("result {i} is {ty}, and {given} elements were given for it"));
         }
         bytes.copy_from_slice(bytemuck::cast_slice(elements));
@@ -220,32 +234,36 @@ impl<'a> Call<'a> {
     pub fn raw_result(&mut self, i: usize) -> Result<RawResult<'a>, String> {
         let buffer = at(&self.frame.rets, "result", i)?;
         let ty = type_of(buffer)?;
-        if self.lent[i].is_some() {
+        Ok(RawResult { ty, bytes: self.lend(i, buffer)? })
+    }
+
+    /// The memory of result `i`, whose elements have a [`DType`]. Each result is lent once.
+    fn lend(&mut self, i: usize, buffer: &'a RawBuffer) -> Result<&'a mut [u8], String> {
+        if self.lent.iter().any(|&(number, _)| number == i) {
             return Err(format!("result {i} was asked for twice"));
         }
         let span = Span::of(buffer);
-        if let Some(j) = span.first_over(&self.lent) {
+        if let Some(j) = span.over(&self.lent) {
             return Err(format!(
                 "result {i} has the memory of result {j}, which was asked for: leave out \
                  output_operand_aliases of one of them"
             ));
         }
-        self.lent[i] = Some(span);
-        if let Some(j) = span.first_over(&self.borrowed.borrow()) {
+        self.lent.push((i, span));
+        if let Some(j) = span.over(&self.borrowed.borrow()) {
             return Err(format!(
                 "result {i} has the memory of operand {j}, which was asked for: leave out \
                  output_operand_aliases, or copy the operand (Call::operand_to_vec)"
             ));
         }
-        let bytes: &mut [u8] = match ty.bytes() {
+        Ok(match byte_len(buffer) {
             // Aligned as all elements want it.
             0 => bytemuck::cast_slice_mut::<u64, u8>(&mut []),
             // SAFETY: the runtime hands a result's memory, of the bytes of its type, to this call
             // alone; of the operands and results that were lent it overlaps none, as was seen above,
             // and those that it overlaps are not lent any more; and it is lent once.
             len => unsafe { std::slice::from_raw_parts_mut(buffer.data.cast(), len) },
-        };
-        Ok(RawResult { ty, bytes })
+        })
     }
 
     /// The number under `name` in the call's `backend_config`: `{name = 7 : i64}` for `i64`,
@@ -350,6 +368,7 @@ unsafe fn text<'a>(text: *const Text) -> &'a [u8] {
 
 /// # Safety
 /// `start` must point to `len` bytes that live and stay unwritten for `'a`.
+#[inline]
 unsafe fn slice<'a>(start: *const u8, len: usize) -> &'a [u8] {
     if len == 0 {
         // Aligned as all elements want it.
@@ -359,6 +378,7 @@ unsafe fn slice<'a>(start: *const u8, len: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(start, len) }
 }
 
+#[inline]
 fn at<'a>(list: &'a List, what: &str, i: usize) -> Result<&'a RawBuffer, String> {
     if i >= list.size.max(0) as usize {
         return Err(format!("there is no {what} {i}: the call has {}", list.size));
@@ -367,6 +387,7 @@ fn at<'a>(list: &'a List, what: &str, i: usize) -> Result<&'a RawBuffer, String>
     Ok(unsafe { &**list.items.add(i) })
 }
 
+#[inline]
 fn typed<'a, T: Element>(
     buffer: &'a RawBuffer,
     what: &str,
@@ -378,6 +399,7 @@ fn typed<'a, T: Element>(
     Err(format!("{what} {i} is {}, and was asked for as {}", type_of(buffer)?, T::DTYPE))
 }
 
+#[inline]
 fn type_of(buffer: &RawBuffer) -> Result<TensorType, String> {
     let dtype = abi::dtype_of(buffer.dtype).ok_or_else(|| {
         format!("XLA's element type number {} has no element type here", buffer.dtype)
@@ -386,6 +408,7 @@ fn type_of(buffer: &RawBuffer) -> Result<TensorType, String> {
     Ok(TensorType::new(dtype, shape))
 }
 
+#[inline]
 fn dims(buffer: &RawBuffer) -> &[i64] {
     if buffer.rank == 0 {
         return &[];
@@ -395,11 +418,13 @@ fn dims(buffer: &RawBuffer) -> &[i64] {
 }
 
 /// Number of bytes of a buffer's elements; 0 if they have no [`DType`].
+#[inline]
 pub(super) fn byte_len(buffer: &RawBuffer) -> usize {
     let size = abi::dtype_of(buffer.dtype).map_or(0, DType::size);
     size * dims(buffer).iter().map(|&size| size as usize).product::<usize>()
 }
 
+#[inline]
 fn operand_bytes(buffer: &RawBuffer) -> Result<&[u8], String> {
     // SAFETY: the runtime keeps an operand's elements alive and unwritten during the call, and
     // they are as many as the dims say.
