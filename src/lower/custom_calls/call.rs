@@ -205,8 +205,8 @@ impl<'a> Call<'a> {
     /// # Errors
     /// If there is none, if its elements are of another type, or if it was asked for before.
     pub fn result<T: Element + Pod>(&mut self, i: usize) -> Result<&'a mut [T], String> {
-        let buffer = typed::<T>(at(&self.frame.rets, "result", i)?, "result", i)?;
-        let bytes = self.lend(i, buffer)?;
+        typed::<T>(at(&self.frame.rets, "result", i)?, "result", i)?;
+        let bytes = self.lend(i)?;
         bytemuck::try_cast_slice_mut(bytes)
             .map_err(|fault| format!("result {i} cannot be written as {}: {fault}", T::DTYPE))
     }
@@ -217,7 +217,7 @@ impl<'a> Call<'a> {
     /// As [`Call::result`]; and if the elements are not as many as it has.
     pub fn write<T: Element>(&mut self, i: usize, elements: &[T]) -> Result<(), String> {
         let buffer = typed::<T>(at(&self.frame.rets, "result", i)?, "result", i)?;
-        let bytes = self.lend(i, buffer)?;
+        let bytes = self.lend(i)?;
         if size_of_val(elements) != bytes.len() {
             let (ty, given) = (type_of(buffer)?, elements.len());
             return Err(format!("result {i} is {ty}, and {given} elements were given for it"));
@@ -232,13 +232,13 @@ impl<'a> Call<'a> {
     /// If there is none, if its elements have no [`DType`], or if it was asked for before, or an
     /// operand or another result in the same memory was.
     pub fn raw_result(&mut self, i: usize) -> Result<RawResult<'a>, String> {
-        let buffer = at(&self.frame.rets, "result", i)?;
-        let ty = type_of(buffer)?;
-        Ok(RawResult { ty, bytes: self.lend(i, buffer)? })
+        let ty = self.result_type(i)?;
+        Ok(RawResult { ty, bytes: self.lend(i)? })
     }
 
-    /// The memory of result `i`, whose elements have a [`DType`]. Each result is lent once.
-    fn lend(&mut self, i: usize, buffer: &'a RawBuffer) -> Result<&'a mut [u8], String> {
+    /// The memory of result `i`, which is lent once.
+    fn lend(&mut self, i: usize) -> Result<&'a mut [u8], String> {
+        let buffer = at(&self.frame.rets, "result", i)?;
         if self.lent.iter().any(|&(number, _)| number == i) {
             return Err(format!("result {i} was asked for twice"));
         }
