@@ -23,8 +23,14 @@ use crate::trace::{Axis, TensorType};
 
 // ------------------------------------------------------------------------------------- settings
 
+// Cleanba's defaults, which the algorithms with actors and learners share, are for Atari.
 /// SAC with actors and learners on many devices
 #[derive(Debug, Clone, Parser, Serialize)]
+#[command(mut_args(|arg| match arg.get_id().as_str() {
+    "local_num_envs" => arg.default_value("8"),
+    "num_actor_threads" => arg.default_value("1"),
+    _ => arg,
+}))]
 pub struct Args {
     #[command(flatten)]
     #[serde(flatten)]
@@ -109,19 +115,7 @@ impl Args {
     }
 }
 
-registered_algorithm!(
-    Args,
-    "sebulba_sac",
-    BOUNDED_CONTINUOUS,
-    Args::check,
-    train,
-    policy,
-    vector_defaults = VECTOR_DEFAULTS
-);
-
-/// Defaults of the flags that algorithms with actors and learners share; those of Cleanba are for
-/// Atari.
-const VECTOR_DEFAULTS: &[&str] = &["--local-num-envs=8", "--num-actor-threads=1"];
+registered_algorithm!(Args, "sebulba_sac", BOUNDED_CONTINUOUS, Args::check, train, policy);
 
 // -------------------------------------------------------------------------------------- network
 

@@ -100,6 +100,22 @@ fn defaults_can_be_trained_with() {
 }
 
 #[test]
+fn naming_the_default_environment_changes_no_setting() {
+    for entry in ALGORITHMS {
+        let command = (entry.command)();
+        let env_id = command.get_arguments().find(|arg| arg.get_id() == "env_id");
+        let default = &env_id.expect("every algorithm has --env-id").get_default_values()[0];
+        let settings = |words: &[&str]| {
+            let words = std::iter::once(&entry.name).chain(words);
+            (entry.settings)(words.map(OsString::from).collect())
+                .unwrap_or_else(|e| panic!("{}: {e}", entry.name))
+        };
+        let named = settings(&["--env-id", default.to_str().expect("ids are text")]);
+        assert_eq!(settings(&[]), named, "{}", entry.name);
+    }
+}
+
+#[test]
 fn numbers_out_of_range_are_refused_by_name() {
     let mut refused = 0;
     for entry in ALGORITHMS {
