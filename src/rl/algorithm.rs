@@ -40,9 +40,8 @@ pub trait Algorithm: Parser + Serialize {
     /// Name of the algorithm, as in `ppo_atari`.
     const NAME: &'static str;
 
-    /// Flags inserted before the given ones if `--env-id` names an environment with vector
-    /// observations: defaults for small environments of an algorithm whose own defaults are for
-    /// images.
+    /// Flags inserted before the given ones if the environment has vector observations: defaults for
+    /// small environments of an algorithm whose own defaults, `--env-id` among them, are for images.
     const VECTOR_DEFAULTS: &'static [&'static str] = &[];
 
     /// Environments that the algorithm supports. [`pools::images`](crate::rl::run::pools::images) refuses
@@ -261,7 +260,13 @@ fn parse_with<A: Algorithm>(
     command: fn() -> Command,
     args: Vec<OsString>,
 ) -> std::result::Result<A, clap::Error> {
-    let args = with_vector_defaults(A::VECTOR_DEFAULTS, args);
+    let args = match A::VECTOR_DEFAULTS {
+        [] => args,
+        flags => {
+            let ids = [self::command::<A>(), command()].map(|command| default_env(&command));
+            with_vector_defaults(flags, ids, args)
+        }
+    };
     let parsed: A = flags::parse_with(command(), args.clone())?;
     let Some(run) = &parsed.options().resume else { return Ok(parsed) };
     let refused = |error| resume_refused(command(), &args, &error);
@@ -292,12 +297,21 @@ fn resume_refused(command: Command, args: &[OsString], error: &Error) -> clap::E
     command.error(ClapErrorKind::ValueValidation, format!("--resume: {error}"))
 }
 
-/// Inserts `defaults` before the given flags if these name an environment with vector observations;
-/// not if a run is resumed, which has settings.
-fn with_vector_defaults(defaults: &[&str], mut args: Vec<OsString>) -> Vec<OsString> {
-    if defaults.is_empty() {
-        return args;
-    }
+/// Returns the default of `--env-id`.
+fn default_env(command: &Command) -> String {
+    let env_id = command.get_arguments().find(|arg| arg.get_id() == "env_id");
+    let id = env_id.and_then(|arg| arg.get_default_values().first());
+    id.map(|id| id.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Inserts `defaults` before the given flags if the environment, which is `default` unless they name
+/// one, has vector observations; not if a run is resumed, which has settings. `images` is an
+/// environment with images: finding out what it observes would fetch its native parts.
+fn with_vector_defaults(
+    defaults: &[&str],
+    [images, default]: [String; 2],
+    mut args: Vec<OsString>,
+) -> Vec<OsString> {
     let words: Vec<String> = args.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let shows_vectors = |id: String| {
         let peek = |name| flags::peek_in(words.clone(), name);
@@ -314,7 +328,8 @@ fn with_vector_defaults(defaults: &[&str], mut args: Vec<OsString>) -> Vec<OsStr
                 .is_ok_and(|spec| ObsKind::of(&spec.observation) == Some(ObsKind::Vector))
     };
     let resumed = flags::peek_in(words.clone(), "resume").is_some();
-    if !resumed && flags::peek_in(words.clone(), "env-id").is_some_and(shows_vectors) {
+    let env_id = flags::peek_in(words.clone(), "env-id").unwrap_or(default);
+    if !resumed && env_id != images && shows_vectors(env_id) {
         args.splice(1..1, defaults.iter().map(OsString::from));
     }
     args
@@ -555,15 +570,20 @@ mod tests {
 
     #[test]
     fn environments_of_vectors_get_the_defaults_for_them() {
-        let line = |words: &str| {
+        let line_of = |default: &str, words: &str| {
             let args = words.split(' ').map(OsString::from).collect();
-            let args = with_vector_defaults(&["--a=1"], args).into_iter();
+            let ids = ["Breakout-v5", default].map(String::from);
+            let args = with_vector_defaults(&["--a=1"], ids, args).into_iter();
             args.map(|word| word.into_string().unwrap()).collect::<Vec<_>>().join(" ")
         };
+        let line = |words| line_of("Breakout-v5", words);
         assert_eq!(line("x --env-id CartPole-v1 --a=2"), "x --a=1 --env-id CartPole-v1 --a=2");
         assert_eq!(line("x --env_id CartPole-v1"), "x --a=1 --env_id CartPole-v1");
         assert_eq!(line("x --env-id=Pong-v5"), "x --env-id=Pong-v5");
         assert_eq!(line("x --env-id none"), "x --env-id none");
         assert_eq!(line("x"), "x");
+        // A program with an environment of its own has it as the default.
+        assert_eq!(line_of("CartPole-v1", "x"), "x --a=1");
+        assert_eq!(line_of("CartPole-v1", "x --env-id Breakout-v5"), "x --env-id Breakout-v5");
     }
 }
