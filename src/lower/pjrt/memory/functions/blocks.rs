@@ -1,18 +1,8 @@
-//! A store of large blocks: replacements for the C library's allocator that take large blocks from
-//! the store, and all others from the C library.
+//! A store of large blocks.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
-
-/// The names of functions of the C library, and their replacements.
-pub const FUNCTIONS: [(&CStr, *const c_void); 5] = [
-    (c"malloc", malloc as *const c_void),
-    (c"aligned_alloc", aligned_alloc as *const c_void),
-    (c"posix_memalign", posix_memalign as *const c_void),
-    (c"realloc", realloc as *const c_void),
-    (c"free", free as *const c_void),
-];
 
 /// The size of a huge page. Every block begins at a multiple, which an address of the C library
 /// hardly ever does: that distinguishes nearly all others without a lookup in the store.
@@ -20,7 +10,7 @@ const PAGE: usize = 2 << 20;
 
 /// Blocks of at least this many bytes belong to the store: the C library keeps smaller ones by
 /// itself, and rounding them to huge pages would waste too much.
-const MIN_BLOCK_BYTES: usize = 4 << 20;
+pub const MIN_BLOCK_BYTES: usize = 4 << 20;
 
 /// Bytes of free blocks that are kept at most.
 const MAX_CACHED_BYTES: usize = 2 << 30;
@@ -110,74 +100,36 @@ fn with_store<R>(f: impl FnOnce(&mut Store) -> R) -> R {
 }
 
 /// Returns true if an allocation belongs to the store.
-fn is_of_store(align: usize, size: usize) -> bool {
+#[inline]
+pub fn belongs(align: usize, size: usize) -> bool {
     size >= MIN_BLOCK_BYTES && align <= PAGE
 }
 
-fn take(size: usize) -> *mut c_void {
+/// A block of at least `size` bytes that begins at a huge page; null if the system has no memory left.
+pub fn take(size: usize) -> *mut c_void {
     with_store(|store| store.take(size)) as *mut c_void
 }
 
+/// Returns true if a pointer could be a block of the store; nearly no other is.
+#[inline]
 fn could_be_of_store(pointer: *mut c_void) -> bool {
     !pointer.is_null() && (pointer as usize).is_multiple_of(PAGE)
 }
 
-unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
-    if is_of_store(1, size) {
-        return take(size);
+/// The size of a block of the store; none for other pointers.
+pub fn size_of_block(pointer: *mut c_void) -> Option<usize> {
+    if !could_be_of_store(pointer) {
+        return None;
     }
-    // SAFETY: the caller's own call.
-    unsafe { libc::malloc(size) }
+    with_store(|store| {
+        store.used.iter().find(|block| block.address == pointer as usize).map(|block| block.size)
+    })
 }
 
-unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> *mut c_void {
-    if is_of_store(align, size) {
-        return take(size);
-    }
-    // SAFETY: as above.
-    unsafe { libc::aligned_alloc(align, size) }
-}
-
-unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: usize) -> c_int {
-    if !is_of_store(align, size) {
-        // SAFETY: as above.
-        return unsafe { libc::posix_memalign(out, align, size) };
-    }
-    let block = take(size);
-    if block.is_null() {
-        return libc::ENOMEM;
-    }
-    // SAFETY: the caller gives a place for a pointer.
-    unsafe { *out = block };
-    0
-}
-
-unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
-    let own = could_be_of_store(pointer)
-        .then(|| {
-            with_store(|store| store.used.iter().copied().find(|b| b.address == pointer as usize))
-        })
-        .flatten();
-    let Some(block) = own else {
-        // SAFETY: as above.
-        return unsafe { libc::realloc(pointer, size) };
-    };
-    // SAFETY: the stand-ins may be called with any size.
-    let new = unsafe { malloc(size) };
-    if !new.is_null() {
-        // SAFETY: both are allocations of at least this size, and not the same one.
-        unsafe { ptr::copy_nonoverlapping(pointer.cast::<u8>(), new.cast(), size.min(block.size)) };
-        with_store(|store| store.free(block.address));
-    }
-    new
-}
-
-unsafe extern "C" fn free(pointer: *mut c_void) {
-    if could_be_of_store(pointer) && with_store(|store| store.free(pointer as usize)).is_some() {
-        return;
-    }
-    // SAFETY: as above.
-    unsafe { libc::free(pointer) }
+/// Gives a block back to the store. Returns false for other pointers.
+#[inline]
+pub fn free(pointer: *mut c_void) -> bool {
+    could_be_of_store(pointer) && with_store(|store| store.free(pointer as usize)).is_some()
 }
 
 #[cfg(test)]
@@ -211,31 +163,5 @@ mod tests {
         assert_eq!(kept, blocks[1..]);
         assert_eq!(store.take(usize::MAX - PAGE), 0, "no such memory");
         assert!(store.free.is_empty(), "given back before it failed");
-    }
-
-    #[test]
-    fn contents_survive_a_new_size() {
-        // SAFETY: the stand-ins, used as one uses the functions they stand in for.
-        unsafe {
-            let small = malloc(100).cast::<u8>();
-            small.write_bytes(7, 100);
-            let large = realloc(small.cast(), MIN_BLOCK_BYTES).cast::<u8>();
-            assert_eq!(*large.add(99), 7);
-            free(large.cast());
-            let large = malloc(MIN_BLOCK_BYTES).cast::<u8>();
-            large.write_bytes(9, MIN_BLOCK_BYTES);
-            let larger = realloc(large.cast(), 4 * MIN_BLOCK_BYTES).cast::<u8>();
-            assert_ne!(larger, large);
-            assert_eq!((*larger, *larger.add(MIN_BLOCK_BYTES - 1)), (9, 9));
-            let small = realloc(larger.cast(), 10).cast::<u8>();
-            assert_eq!(*small.add(9), 9);
-            free(small.cast());
-            let mut out = ptr::null_mut();
-            assert_eq!(posix_memalign(&mut out, 64, MIN_BLOCK_BYTES), 0);
-            assert!(could_be_of_store(out));
-            free(out);
-            free(aligned_alloc(64, 128));
-            free(ptr::null_mut());
-        }
     }
 }
