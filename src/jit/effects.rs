@@ -135,7 +135,7 @@ fn end(outcome: Result<()>) {
 ///
 /// # Errors
 /// Returns the first error of such a run since the last barrier, even if its results have been
-/// read; and an error if it is called from a callback.
+/// read, but not if the call itself returned it; and an error if it is called from a callback.
 pub fn effects_barrier() -> Result<()> {
     ensure_no_call("wait for all callbacks")?;
     let mut under_way = lock(&UNDER_WAY);
