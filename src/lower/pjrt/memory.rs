@@ -46,17 +46,6 @@ impl Drop for Compilation {
     }
 }
 
-#[cfg(all(
-    feature = "malloc-hook",
-    target_os = "linux",
-    target_env = "gnu",
-    target_arch = "x86_64"
-))]
-#[inline]
-fn is_compiling() -> bool {
-    COMPILATIONS.load(Ordering::Relaxed) > 0
-}
-
 impl Plugin {
     /// Keeps for later runs the large blocks that this plugin frees, up to 2 GiB, and for each thread
     /// some of the small ones. To be called before a client is made, of a plugin that takes device

@@ -11,8 +11,9 @@ mod lists;
 use std::alloc::Layout;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
+use std::sync::atomic::Ordering;
 
-use super::is_compiling;
+use super::COMPILATIONS;
 
 /// The names of functions, and their replacements.
 pub const FUNCTIONS: [(&CStr, *const c_void); 14] = [
@@ -34,6 +35,11 @@ pub const FUNCTIONS: [(&CStr, *const c_void); 14] = [
 
 /// The alignment of every block of the C library.
 const DEFAULT_ALIGN: usize = 16;
+
+#[inline]
+fn is_compiling() -> bool {
+    COMPILATIONS.load(Ordering::Relaxed) > 0
+}
 
 /// A block that the C library can free; null if there is no memory left.
 #[inline]
