@@ -207,11 +207,19 @@ fn member_check(settings: &Settings, part: &Part) -> Check {
             let root = found.root.display();
             Check::ok(&part.name, format!("{version} in {root} ({origin}, checksums match)"))
         }
-        Ok(None) => Check {
-            name: part.name.clone(),
-            state: State::Missing,
-            detail: format!("{version}: {}", part.purpose),
-            fix: Some(format!("podracer fetch {}", part.name)),
+        Ok(None) => match &part.in_place_of {
+            None => Check {
+                name: part.name.clone(),
+                state: State::Missing,
+                detail: format!("{version}: {}", part.purpose),
+                fix: Some(format!("podracer fetch {}", part.name)),
+            },
+            Some(first) => Check {
+                name: part.name.clone(),
+                state: State::Unused,
+                detail: format!("{version}: used where {first} cannot be fetched"),
+                fix: None,
+            },
         },
     }
 }
@@ -245,7 +253,7 @@ fn plugin(settings: &Settings, checks: &[Check]) -> Check {
         };
     }
     // Looking must not fetch.
-    let offline = Settings { fetch: false, ..settings.clone() };
+    let offline = Settings { fetch: false, quiet: true, ..settings.clone() };
     let path = match (platform.locate_plugin(&offline), part) {
         (Ok(path), _) => path,
         (Err(error), None) => return Check::broken(PLUGIN, &error),

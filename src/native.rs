@@ -30,6 +30,7 @@ pub use mpi::MPI_LIBRARY;
 
 use self::checksum::Checksums;
 use crate::error::{Error, Result};
+use crate::output;
 
 /// The versions of CUDA that JAX has plugins for, the newest first.
 const CUDA: [u32; 2] = [13, 12];
@@ -115,9 +116,26 @@ impl Settings {
         if let Some(plugin) = self.named_plugin()? {
             return Ok(plugin);
         }
-        let part = Lock::get().part("xla-cpu")?;
+        let (part, found) = self.locate_or_substitute(Lock::get().part("xla-cpu")?)?;
         let member = part.wheel()?.member("plugin").expect("the lock file's test sees to it");
-        Ok(self.locate(part)?.root.join(&member.path))
+        Ok(found.root.join(&member.path))
+    }
+
+    /// Finds a part, or else the part that is used in its place where it cannot be fetched. The error is
+    /// that of the first one.
+    fn locate_or_substitute(&self, part: &'static Part) -> Result<(&'static Part, Found)> {
+        let error = match self.locate(part) {
+            Ok(found) => return Ok((part, found)),
+            Err(error) => error,
+        };
+        let is_damaged = matches!(self.candidate(part), Ok(Some(_)));
+        let Some(substitute) = part.substitute().filter(|_| !is_damaged) else { return Err(error) };
+        let Ok(found) = self.locate(substitute) else { return Err(error) };
+        if !self.quiet {
+            let Part { package, version, .. } = substitute;
+            output::stderr_line(format_args!("podracer: {error}\n  using {package} {version}"));
+        }
+        Ok((substitute, found))
     }
 
     /// The XLA plugin for NVIDIA's GPUs, of the newest CUDA, as JAX's package has it. With the

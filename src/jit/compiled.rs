@@ -92,7 +92,8 @@ pub(super) fn compile(
     more: &CompilerOptions,
 ) -> Result<(Executable, CacheOutcome)> {
     ensure_program_fits(program)?;
-    let flags = compile_flags(Runtime::get()?.platform, program);
+    let runtime = Runtime::get()?;
+    let flags = compile_flags(runtime.client.plugin(), runtime.platform, program);
     compile_module(text.as_bytes(), flags, device, more)
 }
 

@@ -7,6 +7,7 @@ use super::LoweredProgram;
 use super::compiled::Compiled;
 use crate::error::Result;
 use crate::lower::cache::CacheOutcome;
+use crate::lower::cost::total_operations;
 use crate::lower::pjrt::MemoryStats;
 use crate::lower::pjrt::hlo;
 use crate::lower::stablehlo::Platform;
@@ -43,6 +44,7 @@ impl<B> Lowered<B> {
     /// Returns errors from the compiler.
     pub fn compile(self) -> Result<Analysis> {
         let equations = self.lowered.program.size();
+        let operations = total_operations(&self.lowered.program);
         let (name, lower) = (self.lowered.name.clone(), self.lowered.seconds);
         let compiled = self.lowered.compile()?;
         let times = CompileTimes {
@@ -51,7 +53,7 @@ impl<B> Lowered<B> {
             compile: compiled.outcome.seconds,
             from_cache: compiled.outcome.hit,
         };
-        Ok(Analysis { compiled, name, equations, times })
+        Ok(Analysis { compiled, name, equations, operations, times })
     }
 
     /// Name of the function.
@@ -83,16 +85,16 @@ pub struct Analysis {
     compiled: Compiled,
     name: String,
     equations: usize,
+    operations: f64,
     times: CompileTimes,
 }
 
 impl Analysis {
-    /// The compiler's cost estimate of a run: `flops`, `bytes accessed`, and others.
-    ///
-    /// # Errors
-    /// Returns an error if the platform does not report it.
-    pub fn cost_analysis(&self) -> Result<Vec<(String, f64)>> {
-        self.compiled.executable.cost_analysis()
+    /// The compiler's cost estimate of a run: `flops`, `bytes accessed`, and others. If the compiler
+    /// gives none, `flops` alone, counted in the Program.
+    pub fn cost_analysis(&self) -> Vec<(String, f64)> {
+        let counted = |_| vec![("flops".to_string(), self.operations)];
+        self.compiled.executable.cost_analysis().unwrap_or_else(counted)
     }
 
     /// Bytes of memory that a run uses.
@@ -156,15 +158,14 @@ impl fmt::Display for Analysis {
         writeln!(f, "  lowered in          {}", ms(lower))?;
         write!(f, "  compiled in         {} ({place})", ms(compile))?;
         // Figures that a platform does not report are left out.
-        if let Ok(costs) = self.cost_analysis() {
-            for (name, label) in [
-                ("flops", "operations"),
-                ("transcendentals", "transcendentals"),
-                ("bytes accessed", "bytes accessed"),
-            ] {
-                if let Some((_, x)) = costs.iter().find(|(key, _)| key == name) {
-                    write!(f, "\n  {label:<19} {}", count(*x))?;
-                }
+        let costs = self.cost_analysis();
+        for (name, label) in [
+            ("flops", "operations"),
+            ("transcendentals", "transcendentals"),
+            ("bytes accessed", "bytes accessed"),
+        ] {
+            if let Some((_, x)) = costs.iter().find(|(key, _)| key == name) {
+                write!(f, "\n  {label:<19} {}", count(*x))?;
             }
         }
         if let Ok(memory) = self.memory_stats() {

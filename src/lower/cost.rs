@@ -12,6 +12,12 @@ pub fn benefits_from_threads(program: &Program) -> bool {
     large > small
 }
 
+/// Returns the arithmetic operations of one run of a Program; of a `while_loop`, those of one iteration.
+pub fn total_operations(program: &Program) -> f64 {
+    let Work { small, large } = work(program);
+    small + large
+}
+
 /// Returns true if a Program has convolutions and no loop, as a gradient step of an image network has.
 pub fn is_convolutional_step(program: &Program) -> bool {
     contains(program, &|op| matches!(op, Op::Conv(_)))

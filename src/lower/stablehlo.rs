@@ -34,7 +34,7 @@ use super::cost::{benefits_from_threads, is_convolutional_step};
 use super::custom_calls::callbacks::callback_ids;
 use super::fusion::{Fusion, Layer, Role};
 pub use super::options::{ConvLibrary, LowerOptions};
-use super::pjrt::OptionValue;
+use super::pjrt::{OptionValue, Plugin};
 pub use super::platform::Platform;
 use crate::trace::graph::in_order;
 use crate::trace::literal::Literal;
@@ -53,11 +53,16 @@ pub(crate) fn semantics_flags(platform: Platform) -> CompileFlags {
 
 /// Compiler flags for a Program: those that results depend on, and those that make it fast. A flag of the
 /// second kind that `XLA_FLAGS` sets keeps the user's value.
-pub fn compile_flags(platform: Platform, program: &Program) -> CompileFlags {
+pub fn compile_flags(plugin: &Plugin, platform: Platform, program: &Program) -> CompileFlags {
     let mut flags = CompileFlags::new();
-    // Waking another thread costs more than a small product.
+    // Small products: waking another thread costs more than one takes, and so does YNNPACK, which
+    // newer plugins use unless this flag is empty. See decision 0024.
     if platform.is_host() && !benefits_from_threads(program) {
         flags.push(("xla_cpu_multi_thread_eigen", OptionValue::Bool(false)));
+        if plugin.has_ynnpack() {
+            flags
+                .push(("xla_cpu_experimental_ynn_fusion_type", OptionValue::String(String::new())));
+        }
     }
     // LLVM's -O2 instead of XLA's default, -O3. Gradient steps of image networks compile in less time
     // and run as fast; environments in a loop run up to twice as fast with -O3. See decision 0015.

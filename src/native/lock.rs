@@ -20,6 +20,8 @@ pub struct Lock {
 pub struct Part {
     /// Name of the part in this library: `xla-cpu`.
     pub name: String,
+    /// The part in whose place this one is used where that cannot be fetched.
+    pub in_place_of: Option<String>,
     /// Purpose of the part, in a few words.
     pub purpose: String,
     /// The Python package.
@@ -84,6 +86,12 @@ impl Lock {
 }
 
 impl Part {
+    /// The part that is used in place of this one where this one cannot be fetched.
+    pub(super) fn substitute(&self) -> Option<&'static Part> {
+        let replaces = |part: &&Part| part.in_place_of.as_ref() == Some(&self.name);
+        Lock::get().parts.iter().find(replaces)
+    }
+
     /// The wheel for this machine.
     pub fn wheel(&self) -> Result<&Wheel> {
         let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
@@ -178,6 +186,7 @@ mod tests {
                 assert_eq!(wheel.pip_target().is_empty(), any_python, "{}", wheel.file);
             }
         }
+        assert_eq!(lock.part("xla-cpu").unwrap().substitute().unwrap().name, "xla-cpu-2025");
         let error = lock.part("nothing").unwrap_err().to_string();
         assert!(error.starts_with("no native part `nothing`; there is xla-cpu"), "{error}");
     }

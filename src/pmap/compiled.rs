@@ -373,7 +373,7 @@ fn compile(
     };
     let text = lowered(program, &lowering);
     drop(span);
-    let mut flags = compile_flags(runtime.platform, program);
+    let mut flags = compile_flags(runtime.client.plugin(), runtime.platform, program);
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     if runtime.platform.is_host() && devices.len() >= cores {
         // The devices keep all cores busy; spreading one device's operation over them as well only

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use podracer::native::Lock;
+use podracer::native::{Lock, Settings};
 use pretty_assertions::assert_eq;
 
 /// The command in this process's environment.
@@ -131,8 +131,9 @@ fn a_reader_may_leave() {
 fn fetch_and_doctor_agree() {
     let (status, out, err) = run(podracer(&["fetch"]));
     assert_eq!(status, 0, "{err}");
-    assert_eq!(out.lines().count(), Lock::get().parts.len(), "{out}");
-    assert!(out.starts_with("xla-cpu-pjrt 0.0.1 "), "{out}");
+    let fetched = Lock::get().parts.iter().filter(|part| part.in_place_of.is_none());
+    assert_eq!(out.lines().count(), fetched.count(), "{out}");
+    assert!(out.starts_with("lammps-jax-pjrt-cpu 0.11.2 "), "{out}");
     let (status, again, err) = run(podracer(&["fetch", "xla-cpu"]));
     assert_eq!((status, err.as_str()), (0, ""));
     assert!(again.contains(" is there"), "{again}");
@@ -173,7 +174,7 @@ fn doctor_fails_where_something_is_missing() {
     assert!(out.contains("is damaged: its sha256 is"), "{out}");
     assert!(out.contains("BROKEN   XLA plugin        not loaded"), "{out}");
     // Nobody is told to remove all Python packages.
-    assert!(out.contains("--force-reinstall xla-cpu-pjrt==0.0.1"), "{out}");
+    assert!(out.contains("--force-reinstall lammps-jax-pjrt-cpu==0.11.2"), "{out}");
 }
 
 #[test]
@@ -229,6 +230,25 @@ fn wrong_requests_are_errors() {
 /// What the real pip says, understood: without itself, without a network, and with a wheel that is
 /// cut short or another.
 #[test]
+fn an_older_xla_takes_the_place_of_one_that_cannot_be_fetched() {
+    let older = Lock::get().part("xla-cpu-2025").unwrap();
+    let root = podracer::native::locate(&older.name).unwrap().root;
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { home: dir.path().join("parts"), ..Settings::from_env().unwrap() };
+    let place = settings.install_dir(older, older.wheel().unwrap());
+    fs::create_dir_all(place.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(root, place).unwrap();
+    let arguments = ["train", "ppo", "--total-timesteps", "4096"];
+    let mut command = isolated(dir.path(), &arguments);
+    command.current_dir(dir.path()).env("PODRACER_HOME", &settings.home);
+    let (status, out, err) = run(command);
+    assert_eq!(status, 0, "{err}");
+    assert!(err.contains("has to be fetched, but there is no python3 on PATH"), "{err}");
+    assert!(err.contains("\n  using xla-cpu-pjrt 0.0.1\n"), "{err}");
+    assert!(out.contains("4,096") || out.contains("4096"), "{out}");
+}
+
+#[test]
 fn real_pip_failures_are_understood() {
     let python = real_python();
     let python = python.display();
@@ -249,13 +269,13 @@ fn real_pip_failures_are_understood() {
     // No installed package is seen: neither pip nor ours.
     python3(dir.path(), &format!("exec {python} -I -S \"$@\""));
     let err = fetch(&[]);
-    assert!(err.contains("has no pip, which fetches xla-cpu-pjrt 0.0.1"), "{err}");
+    assert!(err.contains("has no pip, which fetches lammps-jax-pjrt-cpu 0.11.2"), "{err}");
 
     python3(dir.path(), &format!("exec {python} \"$@\""));
     // Nothing listens on the port of the discard protocol.
     let nowhere = [("PIP_INDEX_URL", "http://127.0.0.1:9/simple"), ("PIP_RETRIES", "1")];
     let err = fetch(&[&nowhere[..], &[("PIP_CONFIG_FILE", "/dev/null")]].concat());
-    assert!(err.contains("pip could not fetch xla-cpu-pjrt 0.0.1"), "{err}");
+    assert!(err.contains("pip could not fetch lammps-jax-pjrt-cpu 0.11.2"), "{err}");
 
     let wheels = dir.path().join("wheels");
     fs::create_dir(&wheels).unwrap();
@@ -263,7 +283,7 @@ fn real_pip_failures_are_understood() {
     let local =
         [("PIP_CONFIG_FILE", "/dev/null"), ("PIP_NO_INDEX", "1"), ("PIP_FIND_LINKS", links)];
     let err = fetch(&local);
-    assert!(err.contains("pip finds no xla-cpu-pjrt 0.0.1 for this machine"), "{err}");
+    assert!(err.contains("pip finds no lammps-jax-pjrt-cpu 0.11.2 for this machine"), "{err}");
 
     fs::write(wheels.join(&wheel.file), "PK\x03\x04 cut short").unwrap();
     let err = fetch(&local);

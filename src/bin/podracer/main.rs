@@ -174,12 +174,12 @@ fn mean_and_std(values: &[f64]) -> (f64, f64) {
     (mean, variance.sqrt())
 }
 
-/// Fetches every part, even after an error; the first error is returned, the others are printed
-/// when they occur.
+/// Fetches the parts of these names, or all but those that are used in place of others. An error is
+/// printed when it occurs, and the next part is fetched.
 fn fetch(names: &[String]) -> Result<ExitCode> {
     let lock = Lock::get();
     let parts: Vec<&Part> = if names.is_empty() {
-        lock.parts.iter().collect()
+        lock.parts.iter().filter(|part| part.in_place_of.is_none()).collect()
     } else {
         names.iter().map(|name| lock.part(name)).collect::<Result<_>>()?
     };

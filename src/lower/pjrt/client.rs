@@ -110,7 +110,7 @@ impl Client {
     /// A client of the CPU plugin with `device_count` devices, all of this machine's cores behind
     /// them. The count is always explicit, since the plugin's own default is four.
     ///
-    /// Programs run in the calling thread. The pinned plugin does so for small ones only, whatever it
+    /// Programs run in the calling thread. The plugin of 2025 does so for small ones only, whatever it
     /// is asked for; with a newer one, a policy of 32 observations takes half of the time, because no
     /// other thread has to wake up (decision 0024).
     pub fn cpu(plugin: Arc<Plugin>, device_count: usize) -> Result<Client> {

@@ -157,6 +157,11 @@ impl Plugin {
         self.version
     }
 
+    /// True if the plugin is XLA of June 2026 or newer, which computes products with YNNPACK.
+    pub fn has_ynnpack(&self) -> bool {
+        self.version >= (0, 106)
+    }
+
     /// The plugin's attributes as texts: `stablehlo_current_version` is `1.13.3`.
     pub fn attributes(&self) -> &[(String, String)] {
         &self.attributes
@@ -211,7 +216,11 @@ impl Plugin {
             (self.functions.error_message)(&mut message);
         }
         // SAFETY: the message belongs to the error, which is live.
-        let text = unsafe { text(message.message, message.message_size) };
+        let mut text = unsafe { text(message.message, message.message_size) };
+        // A guess, which names no place in a user's code.
+        if let Some(at) = text.find("\n\nSuspected Python Code Location:") {
+            text.truncate(text[..at].trim_end().len());
+        }
         let mut destroy = ffi::ErrorDestroyArgs::zeroed();
         destroy.error = error;
         // SAFETY: nothing refers to the error any more.

@@ -129,7 +129,8 @@ impl Emitter<'_> {
                 return self.op(format_args!("chlo.lgamma {x} : {0} -> {0}", Ty(ty)));
             }
             UnaryOp::Digamma => {
-                return self.op(format_args!("chlo.digamma {x} : {0} -> {0}", Ty(ty)));
+                let digamma = self.op(format_args!("chlo.digamma {x} : {0} -> {0}", Ty(ty)));
+                return self.nan_at_zero(x, digamma, ty);
             }
             UnaryOp::BesselI0e => return self.bessel_i0e(x, ty),
             UnaryOp::BesselI1e => {
@@ -279,7 +280,21 @@ impl Emitter<'_> {
         self.binary(BinaryOp::Mul, sum, half, ty)
     }
 
+    /// `value`, but NaN where `x` is 0: XLA of 2026 has minus infinity there for `digamma`, unlike the
+    /// XLA of JAX 0.10.2.
+    fn nan_at_zero(&mut self, x: Value, value: Value, ty: &TensorType) -> Value {
+        let [zero, nan] = [0.0, f64::NAN].map(|x| self.constant(&Literal::filled(ty.clone(), x)));
+        let pole = self.compare(CompareOp::Eq, x, zero, ty);
+        self.select(pole, nan, value, &predicate(ty), ty)
+    }
+
     pub(super) fn binary(&mut self, op: BinaryOp, a: Value, b: Value, ty: &TensorType) -> Value {
+        let mut b = b;
+        if op == BinaryOp::Atan2 && self.options.platform.facts().atan_is_wrong {
+            // This is `b`, or NaN if `a` is NaN, and the compiler sees no constant.
+            let number = self.compare(CompareOp::Eq, a, a, ty);
+            b = self.select(number, b, a, &predicate(ty), ty);
+        }
         let name = match op {
             BinaryOp::Add => "add",
             BinaryOp::Sub => "subtract",
@@ -292,8 +307,12 @@ impl Emitter<'_> {
             BinaryOp::Min => "minimum",
             BinaryOp::Atan2 => "atan2",
             BinaryOp::Polygamma => {
-                let ty = Ty(ty);
-                return self.op(format_args!("chlo.polygamma {a}, {b} : {ty}, {ty} -> {ty}"));
+                let polygamma =
+                    self.op(format_args!("chlo.polygamma {a}, {b} : {0}, {0} -> {0}", Ty(ty)));
+                let zero = self.constant(&Literal::filled(ty.clone(), 0.0));
+                let higher = self.compare(CompareOp::Ne, a, zero, ty);
+                let digamma = self.nan_at_zero(b, polygamma, ty);
+                return self.select(higher, polygamma, digamma, &predicate(ty), ty);
             }
             BinaryOp::Complex => return self.complex(a, b, ty),
             BinaryOp::And => "and",

@@ -113,14 +113,6 @@ pub fn concatenate_steps<X: Tree<Tensor>>(steps: &[X]) -> X {
     tree::replace(first, leaves)
 }
 
-/// Maximum number of rows that are written one by one, which is faster than a scatter of few rows.
-const MAX_SINGLE_WRITES: usize = 64;
-
-/// Minimum size in bytes of leaves that are written by a scatter regardless of the number of rows.
-/// Single writes are fused into the following sample, which then reads the buffer before the write,
-/// and this makes XLA copy the whole buffer at every write. A scatter is a loop of its own.
-const MIN_SCATTER_BYTES: usize = 1 << 21;
-
 /// Ring buffer of transitions: the oldest are overwritten first. `X` is the tree of a transition.
 #[derive(Debug, Clone, Tree)]
 #[tree(nested = X)]
@@ -191,8 +183,6 @@ impl<X: Tree<Tensor>> ReplayBuffer<Tensor, X> {
                 ),
             );
         }
-        let row = |i: usize| (self.next + i as i32) % (capacity as i32);
-        let each: Vec<Tensor> = (0..n).take(MAX_SINGLE_WRITES).map(row).collect();
         let places = (self.next + ops::arange(n, DType::I32)) % capacity as i32;
         let mut written = Vec::with_capacity(kept.len());
         for ((kept, new), path) in kept.into_iter().zip(new).zip(paths) {
@@ -202,12 +192,9 @@ impl<X: Tree<Tensor>> ReplayBuffer<Tensor, X> {
                 let found = new.ty();
                 fail_op("replay", format!("{path} of the rows is {found}, expected {expected}"));
             }
-            written.push(match n > MAX_SINGLE_WRITES || ty.bytes() >= MIN_SCATTER_BYTES {
-                true => kept.at(&[places]).set(new),
-                false => each.iter().enumerate().fold(kept, |kept, (i, place)| {
-                    kept.dynamic_update_index_clamped(0, *place, new.index_axis(0, i as isize))
-                }),
-            });
+            // Not an update by slices: the compiler may fuse one into the following sample, which then
+            // reads the buffer before the write, so that the whole buffer is copied.
+            written.push(kept.at(&[places]).set(new));
         }
         let next = (self.next + n as i32) % (capacity as i32);
         let count = (self.count + n as i32).minimum(capacity as i32);
