@@ -13,6 +13,7 @@ use crate::rl::settings::flags::{
     at_least_one_call, largest_divisor, support, update_schedule, updates_in_calls,
 };
 use crate::trace::ops::{IndexMode, arange};
+use crate::trace::remat::optimization_barrier;
 
 // ------------------------------------------------------------------------------------- settings
 
@@ -229,7 +230,8 @@ pub fn project(reward: Tensor, discount: Tensor, pmf: Tensor, args: &Args) -> Te
     let below = (pmf * (-b(j)).clip(0.0, 1.0)).sum(-1).expand_dims(-1);
     let above = (pmf * (b(j) - last).clip(0.0, 1.0)).sum(-1).expand_dims(-1);
     let mut projected = below * j.eq(0.0).to(DType::F32) + above * j.eq(last).to(DType::F32);
-    let first = ((j - 1.0 - b_0) / spacing).floor() + 1.0;
+    // Otherwise XLA computes the division again for each element of each gather.
+    let first = optimization_barrier(((j - 1.0 - b_0) / spacing).floor() + 1.0);
     let (first, count) =
         if args.gamma < 0.25 { (first.maximum(0.0), last) } else { (first, 2.0 / args.gamma) };
     for k in 0..=count as usize {
