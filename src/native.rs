@@ -266,9 +266,10 @@ impl Settings {
         self.home.join("parts").join(name)
     }
 
-    /// The `python3` on the path.
+    /// The `python3` of the Python environment that pip installed this program into, or that on the path.
     pub fn python(&self) -> Option<PathBuf> {
-        std::env::split_paths(&self.path)
+        let own = self.own_prefix.iter().map(|prefix| prefix.join("bin"));
+        own.chain(std::env::split_paths(&self.path))
             .map(|folder| folder.join("python3"))
             .find(|python| is_executable(python))
     }

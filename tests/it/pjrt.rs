@@ -682,6 +682,10 @@ fn parts_in_place_are_found_and_damage_is_reported() {
         ..settings.clone()
     };
     assert_eq!(own.locate_cpu_plugin().unwrap(), installed);
+    // So does its Python.
+    let bin = dir.path().join("env/bin");
+    fake_python(&Settings { path: bin.clone().into(), ..own.clone() }, "exit 1");
+    assert_eq!(own.python(), Some(bin.join("python3")));
 
     // One byte of it changed: no code of it runs, whoever asks.
     let mut file = fs::File::options().write(true).open(&installed).unwrap();
