@@ -254,7 +254,8 @@ impl Settings {
                 part.name, part.purpose
             ),
             help: format!(
-                "unset PODRACER_OFFLINE, or install it yourself: python3 -m pip install {}=={}",
+                "unset PODRACER_OFFLINE, or install it yourself: python3 -m pip install --no-deps \
+                 {}=={}",
                 part.package, part.version
             ),
         }
@@ -315,7 +316,7 @@ fn own_prefix() -> Option<PathBuf> {
 fn damaged(part: &Part, found: &Found, problem: String) -> Error {
     let help = match found.origin {
         Origin::Python => format!(
-            "install the package again: python3 -m pip install --force-reinstall {}=={}",
+            "install the package again: python3 -m pip install --force-reinstall --no-deps {}=={}",
             part.package, part.version
         ),
         Origin::Home | Origin::Fetched => {

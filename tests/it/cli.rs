@@ -174,7 +174,7 @@ fn doctor_fails_where_something_is_missing() {
     assert!(out.contains("is damaged: its sha256 is"), "{out}");
     assert!(out.contains("BROKEN   XLA plugin        not loaded"), "{out}");
     // Nobody is told to remove all Python packages.
-    assert!(out.contains("--force-reinstall lammps-jax-pjrt-cpu==0.11.2"), "{out}");
+    assert!(out.contains("--force-reinstall --no-deps lammps-jax-pjrt-cpu==0.11.2"), "{out}");
 }
 
 #[test]
@@ -227,8 +227,6 @@ fn wrong_requests_are_errors() {
     assert!(err.contains("there is no python3 on PATH"), "{err}");
 }
 
-/// What the real pip says, understood: without itself, without a network, and with a wheel that is
-/// cut short or another.
 #[test]
 fn an_older_xla_takes_the_place_of_one_that_cannot_be_fetched() {
     let older = Lock::get().part("xla-cpu-2025").unwrap();
@@ -245,9 +243,11 @@ fn an_older_xla_takes_the_place_of_one_that_cannot_be_fetched() {
     assert_eq!(status, 0, "{err}");
     assert!(err.contains("has to be fetched, but there is no python3 on PATH"), "{err}");
     assert!(err.contains("\n  using xla-cpu-pjrt 0.0.1\n"), "{err}");
-    assert!(out.contains("4,096") || out.contains("4096"), "{out}");
+    assert!(out.contains("4096 steps in"), "{out}");
 }
 
+/// What the real pip says, understood: without itself, without a network, and with a wheel that is
+/// cut short or another.
 #[test]
 fn real_pip_failures_are_understood() {
     let python = real_python();

@@ -703,7 +703,7 @@ fn parts_in_place_are_found_and_damage_is_reported() {
             "{error}"
         );
         assert!(
-            error.contains("pip install --force-reinstall lammps-jax-pjrt-cpu==0.11.2"),
+            error.contains("pip install --force-reinstall --no-deps lammps-jax-pjrt-cpu==0.11.2"),
             "{error}"
         );
     }
