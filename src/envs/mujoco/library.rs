@@ -243,7 +243,7 @@ mod tests {
         };
         let error = locate(&settings).unwrap_err().to_string();
         assert!(error.contains("mujoco (MuJoCo's physics library) is not installed"), "{error}");
-        assert!(error.contains("pip install mujoco==3.3.7"), "{error}");
+        assert!(error.contains("pip install --no-deps mujoco==3.3.7"), "{error}");
 
         // A file of the right size with other bytes.
         let part = Lock::get().part(SIMULATOR).unwrap();
