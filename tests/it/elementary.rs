@@ -201,8 +201,8 @@ fn values_and_derivatives_at_the_edges_are_those_of_jax() {
         faults.len(),
         faults[..faults.len().min(100)].join("\n")
     );
-    let unmet: Vec<&str> =
-        (0..DIFFERENCES.len()).filter(|i| !met.contains(i)).map(|i| DIFFERENCES[i].line).collect();
+    let unmet = (0..DIFFERENCES.len()).filter(|i| !met.contains(i)).map(|i| DIFFERENCES[i].line);
+    let unmet: Vec<&str> = unmet.filter(|line| !line.contains("some processors")).collect();
     assert!(unmet.is_empty() || !only.is_empty(), "differences that are none any more: {unmet:#?}");
 }
 
