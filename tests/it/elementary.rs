@@ -297,3 +297,28 @@ fn every_elementwise_function_has_a_case() {
         .collect();
     assert_eq!(cases.into_iter().collect::<BTreeSet<_>>(), recorded, "stated here, and recorded");
 }
+
+/// Enough elements for the compiler's vector functions, also of numbers that it converts to f32 first.
+#[test]
+fn long_vectors_are_those_of_the_interpreter() {
+    let x: Vec<f32> = (0..1000).map(|i| (i as f32 - 500.5) / 100.0).collect();
+    let functions = unary();
+    for from in [DType::F16, DType::F32, DType::F64] {
+        let wide = if from == DType::F64 { DType::F64 } else { DType::F32 };
+        let all = |x: Tensor| -> Vec<Tensor> {
+            let x = x.to(from);
+            functions.iter().map(|(_, f)| f.call(&[x.to(wide)]).to(DType::F64)).collect()
+        };
+        let [found, expected] =
+            [jit(all).call(Array::from(&x[..])), interpret(all).call(Array::from(&x[..]))];
+        for ((name, _), (found, expected)) in
+            functions.iter().zip(found.unwrap().iter().zip(expected.unwrap()))
+        {
+            let [found, expected] = [found, &expected].map(|y| y.to_vec::<f64>().unwrap());
+            for (i, (a, b)) in found.into_iter().zip(expected).enumerate() {
+                let close = (a - b).abs() <= 2e-4 * b.abs().max(1.0) || a == b;
+                assert!(close || a.is_nan() && b.is_nan(), "{name} of {} {from}: {a}, {b}", x[i]);
+            }
+        }
+    }
+}
