@@ -46,9 +46,6 @@ pub(crate) struct Facts {
     /// The compiler replaces `atan2(x, 1)` by `atan`, which some plugins compute wrongly in vectors
     /// of more than 128 bits.
     pub(crate) atan_is_wrong: bool,
-    /// Reductions of 4096 elements or more by `maximum` lose NaNs, as in JAX 0.11.2: they are written
-    /// with comparisons.
-    pub(crate) maximum_loses_nan: bool,
     /// An iteration of a loop costs no launch: few random bits are computed by a loop.
     pub(crate) loops_cost_no_launch: bool,
     /// Comparisons with -0.0 are not simplified as those with 0.0 are, which loses NaNs.
@@ -73,7 +70,6 @@ impl Facts {
             rewrites_convolutions: false,
             splits_reductions: false,
             atan_is_wrong: false,
-            maximum_loses_nan: false,
             loops_cost_no_launch: false,
             compares_with_negative_zero: false,
             irfft_is_symmetric: false,
@@ -98,7 +94,6 @@ static CPU: Facts = Facts {
     rewrites_convolutions: true,
     splits_reductions: true,
     atan_is_wrong: true,
-    maximum_loses_nan: true,
     loops_cost_no_launch: true,
     compares_with_negative_zero: true,
     ..Facts::plain("cpu")

@@ -46,22 +46,30 @@ use crate::trace::types::{DType, TensorType};
 pub type CompileFlags = Vec<(&'static str, OptionValue)>;
 
 /// Compiler flags that results depend on: a program compiled with others may differ in the last bit.
-pub(crate) fn semantics_flags(platform: Platform) -> CompileFlags {
+pub(crate) fn semantics_flags(plugin: &Plugin, platform: Platform) -> CompileFlags {
     let flags = platform.facts().semantics_flags.iter();
-    flags.map(|&(name, value)| (name, OptionValue::Bool(value))).collect()
+    let mut flags: CompileFlags =
+        flags.map(|&(name, value)| (name, OptionValue::Bool(value))).collect();
+    if platform.is_host() && plugin.has_ynnpack() {
+        // Not its reductions: its maximum of many elements loses NaNs.
+        flags.push((YNNPACK, OptionValue::String("LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT".into())));
+    }
+    flags
 }
+
+/// The flag that names the kinds of operations which YNNPACK computes.
+const YNNPACK: &str = "xla_cpu_experimental_ynn_fusion_type";
 
 /// Compiler flags for a Program: those that results depend on, and those that make it fast. A flag of the
 /// second kind that `XLA_FLAGS` sets keeps the user's value.
 pub fn compile_flags(plugin: &Plugin, platform: Platform, program: &Program) -> CompileFlags {
     let mut flags = CompileFlags::new();
-    // Small products: waking another thread costs more than one takes, and so does YNNPACK, which
-    // newer plugins use unless this flag is empty. See decision 0024.
+    let mut semantics = semantics_flags(plugin, platform);
+    // Waking another thread costs more than a small product, and so does YNNPACK. See decision 0024.
     if platform.is_host() && !benefits_from_threads(program) {
         flags.push(("xla_cpu_multi_thread_eigen", OptionValue::Bool(false)));
-        if plugin.has_ynnpack() {
-            flags
-                .push(("xla_cpu_experimental_ynn_fusion_type", OptionValue::String(String::new())));
+        for (_, types) in semantics.iter_mut().filter(|(name, _)| *name == YNNPACK) {
+            *types = OptionValue::String(String::new());
         }
     }
     // LLVM's -O2 instead of XLA's default, -O3. Gradient steps of image networks compile in less time
@@ -71,7 +79,7 @@ pub fn compile_flags(plugin: &Plugin, platform: Platform, program: &Program) -> 
     }
     let chosen = std::env::var("XLA_FLAGS").unwrap_or_default();
     flags.retain(|(name, _)| !sets_flag(&chosen, name));
-    flags.extend(semantics_flags(platform));
+    flags.extend(semantics);
     flags
 }
 

@@ -93,29 +93,25 @@ fn what_is_no_number_counts_wherever_it_stands() {
     agree(&arrays, &[-1]);
 }
 
-/// Tensors of 4096 elements or more are reduced by other code of the compiler.
+/// YNNPACK, which newer plugins have for large Programs, loses NaNs.
 #[test]
 fn nan_is_the_best_element_of_a_large_tensor() {
     let extremes = |x: Tensor| {
         let row = ops::arange(x.dim(0), DType::I32) % 3;
-        let lowest = ops::full([3, x.dim(1)], -60.0, x.dtype());
+        let lowest = ops::full([3, x.dim(1)], -60.0, DType::F32);
         let reduced = [x.max(0), x.max(1), x.max(..), x.min(0), x.min(1), x.min(..)];
         let others = [x.cummax(0), x.cummin(1), lowest.at(&[row]).max(x)];
         reduced.into_iter().chain(others).collect::<Vec<_>>()
     };
-    let mut elements = numbers(80 * 70);
-    for place in [0, 777, 2345, 5599] {
+    let (count, length) = (1024, 600);
+    let mut elements = numbers(count * length);
+    for place in (0..count * length).step_by(7001) {
         elements[place] = f32::NAN;
     }
-    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
-        let of_type = interpret(move |x: Tensor| x.to(dtype));
-        let x = of_type.call(table(80, 70, &elements)).unwrap();
-        let results = [jit(extremes).call(x.clone()), interpret(extremes).call(x)];
-        let [found, expected] = results.map(|results| {
-            results.unwrap().iter().map(|y| y.to_literal().unwrap()).collect::<Vec<_>>()
-        });
-        if let Err(difference) = same(&found, &expected, 0.0) {
-            panic!("{dtype}: {difference}");
-        }
+    let x = table(count, length, &elements);
+    let [found, expected] = [jit(extremes).call(x.clone()), interpret(extremes).call(x)]
+        .map(|ys| ys.unwrap().iter().map(|y| y.to_literal().unwrap()).collect::<Vec<_>>());
+    if let Err(difference) = same(&found, &expected, 0.0) {
+        panic!("{difference}");
     }
 }

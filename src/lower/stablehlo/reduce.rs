@@ -127,32 +127,12 @@ impl Emitter<'_> {
         };
         let initial = self.constant(&identity(op, ty.dtype));
         let scalar = TensorType::scalar(ty.dtype);
-        let (from, to) = ([ty, &scalar], [result]);
-        let types = signature(&from, &to);
-        let axes = List(axes);
-        let extremum = matches!(op, ReduceOp::Max | ReduceOp::Min) && ty.dtype.is_float();
-        let loses_nan = extremum && ty.numel() >= 4096;
-        if !(loses_nan && self.options.platform.facts().maximum_loses_nan) {
-            return self.op(format_args!(
-                "stablehlo.reduce({x} init: {initial}) applies stablehlo.{name} across dimensions \
-                 = [{axes}] : {types}"
-            ));
-        }
-        let results = self.begin(1);
-        self.write(format_args!(
-            "stablehlo.reduce({x} init: {initial}) across dimensions = [{axes}] : {types}\n"
-        ));
-        let [a, b] = std::array::from_fn(|_| self.new_argument());
-        self.margin();
-        self.write(format_args!(" reducer({a}: {0}, {b}: {0}) {{\n", Ty(&scalar)));
-        self.open();
-        let better = self.better(op, a, b, &scalar);
-        self.return_values(&[better], &[&scalar]);
-        self.close();
-        self.margin();
-        self.out.push('}');
-        self.end();
-        results[0]
+        self.op(format_args!(
+            "stablehlo.reduce({x} init: {initial}) applies stablehlo.{name} across dimensions = \
+             [{}] : {}",
+            List(axes),
+            signature(&[ty, &scalar], &[result])
+        ))
     }
 
     /// The index travels with the value through one reduction, as in JAX: of equal values the

@@ -152,7 +152,7 @@ impl Emitter<'_> {
     ///
     /// Written out, since `maximum` also looks at the signs of zeros, which takes three times as
     /// long.
-    pub(super) fn better(&mut self, op: ReduceOp, a: Value, b: Value, ty: &TensorType) -> Value {
+    fn better(&mut self, op: ReduceOp, a: Value, b: Value, ty: &TensorType) -> Value {
         let bool_ty = predicate(ty);
         let beats = if op == ReduceOp::Max { CompareOp::Ge } else { CompareOp::Le };
         let mut wins = self.compare(beats, a, b, ty);
