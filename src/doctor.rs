@@ -1,6 +1,7 @@
 //! `podracer doctor`: the components found, their paths and versions, and the remedies for missing
 //! ones.
 
+use std::env::consts::{ARCH, OS};
 use std::ffi::CString;
 use std::fmt;
 use std::path::Path;
@@ -194,6 +195,15 @@ fn cache(settings: &Settings) -> Check {
 
 fn member_check(settings: &Settings, part: &Part) -> Check {
     let version = format!("{} {}", part.package, part.version);
+    let unused = |why: String| Check {
+        name: part.name.clone(),
+        state: State::Unused,
+        detail: format!("{version}: {why}"),
+        fix: None,
+    };
+    if part.wheel().is_err() {
+        return unused(format!("not published for {OS} {ARCH}"));
+    }
     let found = settings.candidate(part).and_then(|found| {
         found.map(|found| settings.checked(part, found, &Checksums::Fresh)).transpose()
     });
@@ -208,17 +218,14 @@ fn member_check(settings: &Settings, part: &Part) -> Check {
             Check::ok(&part.name, format!("{version} in {root} ({origin}, checksums match)"))
         }
         Ok(None) => match &part.in_place_of {
-            None => Check {
+            Some(first) if Lock::get().part(first).is_ok_and(|first| first.wheel().is_ok()) => {
+                unused(format!("used where {first} cannot be fetched"))
+            }
+            _ => Check {
                 name: part.name.clone(),
                 state: State::Missing,
                 detail: format!("{version}: {}", part.purpose),
                 fix: Some(format!("podracer fetch {}", part.name)),
-            },
-            Some(first) => Check {
-                name: part.name.clone(),
-                state: State::Unused,
-                detail: format!("{version}: used where {first} cannot be fetched"),
-                fix: None,
             },
         },
     }

@@ -116,7 +116,7 @@ impl Settings {
         if let Some(plugin) = self.named_plugin()? {
             return Ok(plugin);
         }
-        let (part, found) = self.locate_or_substitute(Lock::get().part("xla-cpu")?)?;
+        let (part, found) = self.locate_or_substitute(Lock::get().part("xla-cpu")?.published())?;
         let member = part.wheel()?.member("plugin").expect("the lock file's test sees to it");
         Ok(found.root.join(&member.path))
     }

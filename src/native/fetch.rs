@@ -45,12 +45,13 @@ impl Settings {
         }
         let python = self.python().ok_or_else(|| Error::Native {
             problem: format!("{} has to be fetched, but there is no python3 on PATH", part.name),
-            help: format!(
-                "install Python 3 with pip; or install {}=={} elsewhere and point {} at it",
-                part.package,
-                part.version,
-                part.variable()
-            ),
+            help: match part.variable() {
+                Some(variable) => format!(
+                    "install Python 3 with pip; or install {}=={} elsewhere and point {variable} at it",
+                    part.package, part.version
+                ),
+                None => "install Python 3 with pip".into(),
+            },
         })?;
         let temporary = Temporary::new(&parts, &part.package)
             .map_err(|source| self.not_writable(&parts, &source))?;

@@ -92,13 +92,23 @@ impl Part {
         Lock::get().parts.iter().find(replaces)
     }
 
-    /// The wheel for this machine.
-    pub fn wheel(&self) -> Result<&Wheel> {
-        let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    /// This part, or the one that takes its place if this one is not published for this machine.
+    pub fn published(&'static self) -> &'static Part {
+        let is_published = |part: &&Part| part.wheel().is_ok();
+        [Some(self), self.substitute()].into_iter().flatten().find(is_published).unwrap_or(self)
+    }
+
+    fn wheel_for(&self, os: &str, arch: &str) -> Option<&Wheel> {
         let fits = |wheel: &&Wheel| {
             (wheel.os == os || wheel.os == "any") && (wheel.arch == arch || wheel.arch == "any")
         };
-        self.wheels.iter().find(fits).ok_or_else(|| {
+        self.wheels.iter().find(fits)
+    }
+
+    /// The wheel for this machine.
+    pub fn wheel(&self) -> Result<&Wheel> {
+        let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+        self.wheel_for(os, arch).ok_or_else(|| {
             let known: Vec<_> =
                 self.wheels.iter().map(|wheel| format!("{} {}", wheel.os, wheel.arch)).collect();
             Error::Native {
@@ -108,18 +118,23 @@ impl Part {
                     self.purpose,
                     known.join(", ")
                 ),
-                help: format!(
-                    "use one of these platforms, or build the part yourself and point the \
-                     environment variable for it there ({})",
-                    self.variable()
-                ),
+                help: match self.variable() {
+                    Some(variable) => format!(
+                        "use one of these platforms, or build the part yourself and point {variable} at it"
+                    ),
+                    None => "use one of these platforms".into(),
+                },
             }
         })
     }
 
-    /// Returns the environment variable that names a file in place of this part.
-    pub(super) fn variable(&self) -> &'static str {
-        if self.name == "mpi" { "PODRACER_MPI" } else { "PODRACER_PJRT_PLUGIN" }
+    /// Returns the environment variable that names a file in place of this part, if there is one.
+    pub(super) fn variable(&self) -> Option<&'static str> {
+        match self.name.as_str() {
+            "xla-cpu" | "xla-cpu-2025" => Some("PODRACER_PJRT_PLUGIN"),
+            "mpi" => Some("PODRACER_MPI"),
+            _ => None,
+        }
     }
 
     /// Requirement line for pip: the version and the only checksum that is accepted.
@@ -186,7 +201,11 @@ mod tests {
                 assert_eq!(wheel.pip_target().is_empty(), any_python, "{}", wheel.file);
             }
         }
-        assert_eq!(lock.part("xla-cpu").unwrap().substitute().unwrap().name, "xla-cpu-2025");
+        let xla = lock.part("xla-cpu").unwrap();
+        let older = xla.substitute().unwrap();
+        assert_eq!(older.name, "xla-cpu-2025");
+        assert!(xla.wheel_for("linux", "aarch64").is_none(), "docs/faq.md says so");
+        assert!(older.wheel_for("linux", "aarch64").is_some());
         let error = lock.part("nothing").unwrap_err().to_string();
         assert!(error.starts_with("no native part `nothing`; there is xla-cpu"), "{error}");
     }

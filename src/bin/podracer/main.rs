@@ -174,14 +174,15 @@ fn mean_and_std(values: &[f64]) -> (f64, f64) {
     (mean, variance.sqrt())
 }
 
-/// Fetches the parts of these names, or all but those that are used in place of others. An error is
-/// printed when it occurs, and the next part is fetched.
+/// Fetches the parts of these names, or all that are published for this machine but those that are used in
+/// place of others. An error is printed when it occurs, and the next part is fetched.
 fn fetch(names: &[String]) -> Result<ExitCode> {
     let lock = Lock::get();
     let parts: Vec<&Part> = if names.is_empty() {
-        lock.parts.iter().filter(|part| part.in_place_of.is_none()).collect()
+        let first = lock.parts.iter().filter(|part| part.in_place_of.is_none());
+        first.map(Part::published).filter(|part| part.wheel().is_ok()).collect()
     } else {
-        names.iter().map(|name| lock.part(name)).collect::<Result<_>>()?
+        names.iter().map(|name| Ok(lock.part(name)?.published())).collect::<Result<_>>()?
     };
     let settings = Settings::from_env()?;
     let mut outcome = ExitCode::SUCCESS;

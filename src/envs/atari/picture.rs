@@ -75,7 +75,10 @@ mod tests {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 56) as u8
         };
-        let avx2 = cfg!(target_arch = "x86_64") && std::is_x86_feature_detected!("avx2");
+        #[cfg(target_arch = "x86_64")]
+        let avx2 = std::is_x86_feature_detected!("avx2");
+        #[cfg(not(target_arch = "x86_64"))]
+        let avx2 = false;
         // Sizes whose sums fit 16 bits, and sizes whose sums do not.
         let sizes = [
             ((210, (84, 84)), true),

@@ -39,6 +39,11 @@ use crate::trace::types::{DType, TensorType};
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 
+/// True if the library is published for this machine.
+pub(crate) fn is_published() -> bool {
+    Lock::get().part("onednn").is_ok_and(|part| part.wheel().is_ok())
+}
+
 /// Loads the library, which is fetched if it is nowhere.
 ///
 /// # Errors
