@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::lower::conv;
+use crate::lower::custom_calls::bits::Bits;
 use crate::lower::custom_calls::callbacks::Callback;
-use crate::lower::custom_calls::native_calls::{Bits, Dense};
 use crate::lower::custom_calls::onednn::{self, Convolution, Matmul};
 use crate::lower::custom_calls::{register, register_for};
 use crate::lower::pjrt::{Client, CreateOption, KeyValues, Plugin};
@@ -300,11 +300,10 @@ fn cpu(options: RuntimeOptions) -> Result<Runtime> {
     let platform = Platform::Cpu;
     let plugin = load_plugin(platform)?;
     plugin.keep_freed_memory();
-    let native_calls =
-        register::<Dense>(&plugin)? && register::<Bits>(&plugin)? && register::<Callback>(&plugin)?;
+    let native_calls = register::<Bits>(&plugin)? && register::<Callback>(&plugin)?;
     let onednn = match options.conv.unwrap_or_default() {
-        ConvLibrary::Auto => OnceLock::new(),
-        ConvLibrary::Xla => OnceLock::from(false),
+        ConvLibrary::Auto if onednn::is_published() => OnceLock::new(),
+        ConvLibrary::Auto | ConvLibrary::Xla => OnceLock::from(false),
         ConvLibrary::OneDnn => OnceLock::from(load_onednn(&plugin)?),
     };
     let client = Client::cpu(plugin, devices)?;

@@ -15,7 +15,7 @@ use crate::trace::ops::conv_general;
 use crate::trace::program::{Program, Var};
 use crate::trace::tensor::{FrameKind, Tensor, at_line, bind, trace_frame};
 use crate::trace::transpose::move_groups;
-use crate::trace::types::{DType, TensorType};
+use crate::trace::types::TensorType;
 
 /// The ways to compute a convolution on CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,8 +25,6 @@ pub enum ConvFormula {
     /// Operands transposed to `[b, 0, 1, f]` and `[0, 1, i, o]`, and the result from
     /// `[b, 0, 1, f]`.
     Canonical,
-    /// The canonical form over chunks of this many input features, added up.
-    Chunked(usize),
     /// The dilation of the input (`lhs_dilation`) folded into the output
     /// features of a dense convolution, and those laid out in space afterwards.
     DepthToSpace,
@@ -39,16 +37,9 @@ pub enum ConvFormula {
 /// the kernel's gradient of conv2 of the Nature network, 64 images, takes 22 ms outside a loop,
 /// 3.3 s inside, and 21 ms in the canonical form.
 ///
-/// Both gradients of a convolution are convolutions (`trace/transpose/conv.rs`); they are known by
-/// their shape:
-///
-/// - The kernel's has a window larger than its result, and the batch as its input features. Its
-///   sum is so long, and its result so small, that the work does not spread over the cores; in
-///   chunks of the batch it does, and the transposed images stay in the cache (256 images, conv1
-///   35 to 20 ms, conv2 21 to 13, conv3 13 to 8). More than 16 chunks gain nothing and cost
-///   40 - 50 ms of compiling each.
-/// - The input's has a dilated input: the forward convolution's strides. Most products of it
-///   are by the zeros in between (conv2 12 to 7.5 ms, conv1 62 to 11).
+/// Both gradients of a convolution are convolutions (`trace/transpose/conv.rs`). The input's has a
+/// dilated input: the forward convolution's strides. Most products of it are by the zeros in between
+/// (conv2 12 to 7.5 ms, conv1 62 to 11).
 pub fn conv_formula(dims: &ConvDims, lhs: &TensorType, rhs: &TensorType) -> ConvFormula {
     let spatial = dims.strides.len();
     let out = infer_conv(dims, lhs, rhs).expect("a verified Program");
@@ -68,23 +59,8 @@ pub fn conv_formula(dims: &ConvDims, lhs: &TensorType, rhs: &TensorType) -> Conv
         let fits = dense && dims.strides.iter().all(|&stride| stride == 1);
         return if fits { ConvFormula::DepthToSpace } else { ConvFormula::Canonical };
     }
-    let places = |ty: &TensorType, spec: &Axes| -> usize {
-        spec[2..].iter().map(|&axis| ty.shape[axis]).product()
-    };
-    let features = lhs.shape[dims.lhs_spec[1]];
-    let chunk = features.div_ceil(MAX_CHUNKS).max(CHUNK);
-    // Partial sums are rounded to the element type: not for half precision.
-    let wide = matches!(lhs.dtype, DType::F32 | DType::F64);
-    if wide && chunk < features && places(rhs, &dims.rhs_spec) > places(&out, &dims.out_spec) {
-        return ConvFormula::Chunked(chunk);
-    }
     ConvFormula::Canonical
 }
-
-/// The fewest input features in a chunk.
-const CHUNK: usize = 32;
-/// The most chunks.
-const MAX_CHUNKS: usize = 16;
 
 /// The Program with its convolutions, also those in control flow, written as they are fast on
 /// CPU. `None` if it has none. With `threads` above 0, convolutions that oneDNN implements remain.
@@ -157,7 +133,6 @@ fn convolve(dims: &ConvDims, lhs: Tensor, rhs: Tensor) -> Tensor {
     let (dims, lhs) = without_crops(dims, lhs, formula);
     let result = match formula {
         ConvFormula::Plain | ConvFormula::Canonical => canonical(&dims, lhs, rhs),
-        ConvFormula::Chunked(chunk) => chunked(&dims, lhs, rhs, chunk),
         ConvFormula::DepthToSpace => depth_to_space(&dims, lhs, rhs),
     };
     // From [b, 0, 1, f] to the requested layout.
@@ -236,25 +211,6 @@ fn canonical_dims(dims: &ConvDims) -> ConvDims {
     let image: Axes = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
     let kernel: Axes = [rank - 1, rank - 2].into_iter().chain(0..rank - 2).collect();
     ConvDims { lhs_spec: image.clone(), rhs_spec: kernel, out_spec: image, ..dims.clone() }
-}
-
-/// The canonical form for each `chunk` input features, added up. Valid for every convolution in
-/// one group.
-fn chunked(dims: &ConvDims, lhs: Tensor, rhs: Tensor, chunk: usize) -> Tensor {
-    let (image_axis, kernel_axis) = (dims.lhs_spec[1], dims.rhs_spec[1]);
-    let features = lhs.shape()[image_axis];
-    let mut sum: Option<Tensor> = None;
-    for start in (0..features).step_by(chunk) {
-        let limit = (start + chunk).min(features);
-        // Cut first: each transposition then works on data that fits into the cache.
-        let part = |x: Tensor, axis: usize| x.slice_axis(axis as isize, start, limit);
-        let part = canonical(dims, part(lhs, image_axis), part(rhs, kernel_axis));
-        sum = Some(match sum {
-            Some(sum) => sum + part,
-            None => part,
-        });
-    }
-    sum.expect("at least one feature")
 }
 
 /// A convolution with stride 1 of an input whose neighbors are s apart, per spatial axis with s >

@@ -2,7 +2,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
-use crate::trace::op::{Fact, Op};
+use crate::trace::op::Op;
 use crate::trace::program::{Equation, Program};
 
 /// Returns true if a Program gains by spreading single operations over several cores: most of its
@@ -16,19 +16,6 @@ pub fn benefits_from_threads(program: &Program) -> bool {
 pub fn total_operations(program: &Program) -> f64 {
     let Work { small, large } = work(program);
     small + large
-}
-
-/// Returns true if a Program has convolutions and no loop, as a gradient step of an image network has.
-pub fn is_convolutional_step(program: &Program) -> bool {
-    contains(program, &|op| matches!(op, Op::Conv(_)))
-        && !contains(program, &|op| matches!(op, Op::Scan(_) | Op::While(_)))
-}
-
-/// Returns true if an operation of a Program, or of one inside it, is as asked.
-fn contains(program: &Program, asked: &dyn Fn(&Op) -> bool) -> bool {
-    let equations = &program.equations;
-    let inside = |op: &Op| op.subprograms().any(|program| contains(program, asked));
-    equations.iter().any(|equation| asked(&equation.op) || inside(&equation.op))
 }
 
 /// Returns true if the compiler can compute an operation element by element inside of the operation
@@ -82,7 +69,7 @@ fn work(program: &Program) -> Work {
     sum
 }
 
-pub(super) fn operations(program: &Program, equation: &Equation) -> usize {
+fn operations(program: &Program, equation: &Equation) -> usize {
     let elements = |var| program.ty(var).numel();
     let out: usize = equation.outputs.iter().map(|&var| elements(var)).sum();
     match &equation.op {
@@ -144,38 +131,4 @@ pub(super) fn operations(program: &Program, equation: &Equation) -> usize {
             8 * out.max(most)
         }
     }
-}
-
-/// Approximates the count of XLA's cost model for a Program, without its products: one operation
-/// for each element of each result of arithmetic; loops and branches once.
-pub fn inline_operations(program: &Program) -> usize {
-    let elements = |var| program.ty(var).numel();
-    let one = |equation: &Equation| -> usize {
-        let out: usize = equation.outputs.iter().map(|&var| elements(var)).sum();
-        let inside: usize = equation.op.subprograms().map(inline_operations).sum();
-        let own = match &equation.op {
-            // Counted apart, as transcendental.
-            Op::Unary(op) if op.is(Fact::Transcendental) => 0,
-            Op::Dot(_) | Op::Constant(_) | Op::Iota { .. } | Op::Broadcast { .. } => 0,
-            Op::Reshape { .. } | Op::Transpose { .. } | Op::Reverse { .. } => 0,
-            Op::Concat { .. } | Op::Pad { .. } | Op::Slice { .. } => 0,
-            Op::DynamicSlice { .. } | Op::DynamicUpdateSlice | Op::Gather(_) => 0,
-            Op::Bitcast { .. } | Op::Sharding(_) | Op::StopGradient => 0,
-            Op::Reduce { .. } => elements(equation.inputs[0]),
-            Op::ArgReduce { .. } => 9 * elements(equation.inputs[0]),
-            // A native function, if the Program runs inline.
-            Op::Threefry => 0,
-            Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select | Op::Clamp => out,
-            Op::Convert { .. } | Op::Scatter(_) | Op::Conv(_) | Op::Sort { .. } => out,
-            Op::Fft(_)
-            | Op::Cholesky
-            | Op::TriangularSolve(_)
-            | Op::Collective(_)
-            | Op::Name(_) => out,
-            Op::CustomJvp(_) | Op::CustomVjp(_) | Op::CustomLin(_) | Op::Remat(_) => out,
-            Op::Callback(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_) => out,
-        };
-        own + inside
-    };
-    program.equations.iter().map(one).sum()
 }

@@ -68,10 +68,10 @@
 //! ```
 
 mod abi;
+pub(crate) mod bits;
 mod call;
 pub mod callbacks;
 pub(crate) mod lapack;
-pub(crate) mod native_calls;
 pub(crate) mod onednn;
 mod parallel;
 mod staged;

@@ -1,17 +1,13 @@
 //! Equations of a Program that one native function computes together: layers of networks.
 //!
 //! [`Fusion`] finds them before the Program is written as text. Each equation has at most one [`Role`] in
-//! one [`Layer`]; an equation without one is written as the operation that it is.
+//! one [`ConvLayer`]; an equation without one is written as the operation that it is.
 
 mod conv;
-mod dense;
 
 use std::collections::HashMap;
 
-use smallvec::{SmallVec, smallvec};
-
 pub use self::conv::ConvLayer;
-pub use self::dense::{DenseLayer, DenseLayers};
 use crate::trace::program::{Equation, Program, Var};
 
 /// The layers of a Program, by the variables that their equations define.
@@ -25,51 +21,17 @@ pub enum Role<'a> {
     /// Its result is used inside the layer alone.
     Absorbed,
     /// Its result is the layer's.
-    Result(Layer<'a>),
+    Result(ConvLayer<'a>),
     /// The comparison of the sum with zero, for the ReLU and its derivative. The result's, which
     /// is positive in the same places, gives the same.
-    Mask(Layer<'a>),
-}
-
-/// Equations that are written as one call.
-#[derive(Clone, Copy)]
-pub enum Layer<'a> {
-    /// A product of matrices and a bias.
-    Dense(DenseLayer),
-    /// A convolution.
-    Conv(ConvLayer<'a>),
-}
-
-impl Layer<'_> {
-    /// The variables that the call takes.
-    pub fn operands(&self) -> SmallVec<[Var; 3]> {
-        match self {
-            Layer::Dense(layer) => smallvec![layer.input, layer.weight, layer.bias],
-            Layer::Conv(layer) => layer.operands(),
-        }
-    }
-
-    /// The variable that it defines.
-    pub fn result(&self) -> Var {
-        match self {
-            Layer::Dense(layer) => layer.result,
-            Layer::Conv(layer) => layer.result,
-        }
-    }
+    Mask(ConvLayer<'a>),
 }
 
 impl<'a> Fusion<'a> {
     /// Finds the layers of a Program without those of its sub-Programs. `conv_threads`: threads for
-    /// oneDNN's convolutions, 0 for none of them. `dense`: the dense layers, if the Program has few operations.
-    pub fn of(
-        program: &'a Program,
-        conv_threads: usize,
-        dense: Option<&DenseLayers>,
-    ) -> Fusion<'a> {
+    /// oneDNN's convolutions, 0 for none of them.
+    pub fn of(program: &'a Program, conv_threads: usize) -> Fusion<'a> {
         let mut roles = HashMap::new();
-        if let Some(dense) = dense {
-            dense.add_roles(&mut roles);
-        }
         if conv_threads > 0 {
             conv::add_roles(program, conv_threads, &mut roles);
         }

@@ -30,9 +30,9 @@ use smallvec::SmallVec;
 
 use self::emitter::{Emitter, Slot, Values};
 use self::mlir::{List, Symbol, Ty, Value, signature};
-use super::cost::{benefits_from_threads, is_convolutional_step};
+use super::cost::benefits_from_threads;
 use super::custom_calls::callbacks::callback_ids;
-use super::fusion::{Fusion, Layer, Role};
+use super::fusion::{Fusion, Role};
 pub use super::options::{ConvLibrary, LowerOptions};
 use super::pjrt::{OptionValue, Plugin};
 pub use super::platform::Platform;
@@ -71,11 +71,6 @@ pub fn compile_flags(plugin: &Plugin, platform: Platform, program: &Program) -> 
         for (_, types) in semantics.iter_mut().filter(|(name, _)| *name == YNNPACK) {
             *types = OptionValue::String(String::new());
         }
-    }
-    // LLVM's -O2 instead of XLA's default, -O3. Gradient steps of image networks compile in less time
-    // and run as fast; environments in a loop run up to twice as fast with -O3. See decision 0015.
-    if platform.is_host() && is_convolutional_step(program) {
-        flags.push(("xla_backend_optimization_level", OptionValue::Int(2)));
     }
     let chosen = std::env::var("XLA_FLAGS").unwrap_or_default();
     flags.retain(|(name, _)| !sets_flag(&chosen, name));
@@ -185,7 +180,7 @@ impl<'a> Emitter<'a> {
             env[var.index()].clone().expect("variables are defined before their use")
         };
         let at = self.at;
-        let fusion = Fusion::of(program, self.options.conv_threads, self.inline.as_ref());
+        let fusion = Fusion::of(program, self.options.conv_threads);
         for equation in &program.equations {
             self.locate(equation.at);
             if let Some(role) = fusion.role(equation) {
@@ -220,17 +215,14 @@ impl<'a> Emitter<'a> {
         let get = |env: &[Option<Slot<'a>>], var: Var| {
             env[var.index()].clone().expect("variables are defined before their use")
         };
-        let result = layer.result();
+        let result = layer.result;
         if env[result.index()].is_none() {
             let operands = layer.operands();
             let values: Values = operands.iter().map(|&var| self.value(&get(env, var))).collect();
             let tys: SmallVec<[&TensorType; 3]> =
                 operands.iter().map(|&var| program.ty(var)).collect();
             let ty = program.ty(result);
-            let value = match layer {
-                Layer::Dense(_) => self.dense(&values, &tys, ty),
-                Layer::Conv(layer) => self.conv_layer(&layer, &values, &tys, ty),
-            };
+            let value = self.conv_layer(&layer, &values, &tys, ty);
             env[result.index()] = Some(Slot::Value(value));
         }
         if let Role::Mask(_) = role {
@@ -424,7 +416,6 @@ impl<'a> Emitter<'a> {
             Op::DynamicUpdateSlice => self.dynamic_update_slice(x, tys),
             Op::Gather(dims) => self.gather(dims, x, tys, result),
             Op::Scatter(dims) => self.scatter(dims, x, tys),
-            Op::Dot(_) if self.inline.is_some() => self.dense(x, tys, result),
             Op::Dot(dims) => self.dot(dims, x, tys, result),
             // The compiler refuses a window without elements. A sum of nothing is zero.
             Op::Conv(_) if tys.iter().any(|ty| ty.numel() == 0) => {

@@ -41,7 +41,6 @@ mod models;
 mod names;
 mod nans;
 mod narrow;
-mod native_calls;
 mod outside;
 mod parity;
 #[path = "../peers/mod.rs"]

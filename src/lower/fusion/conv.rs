@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use super::{Graph, Layer, Role};
+use super::{Graph, Role};
 use crate::lower::custom_calls::onednn::{Algorithm, Epilogue, Kind, Problem, by_onednn};
 use crate::trace::op::{BinaryOp, CompareOp, ConvDims, Op};
 use crate::trace::program::{Equation, Program, Var};
@@ -49,7 +49,7 @@ pub(super) fn add_roles<'a>(
         if let Some((sum, bias)) = graph.sum_with_bias(equation, dims, &problem) {
             graph.add_layer(equation, ConvLayer { bias: Some(bias), ..layer }, sum, roles);
         } else if layer.byte_scale.is_some() {
-            roles.insert(layer.result, Role::Result(Layer::Conv(layer)));
+            roles.insert(layer.result, Role::Result(layer));
         }
     }
 }
@@ -124,7 +124,7 @@ impl<'a> Graph<'a> {
     ) {
         let sum = sum.outputs[0];
         roles.insert(conv.outputs[0], Role::Absorbed);
-        let layer = |result, epilogue| Layer::Conv(ConvLayer { result, epilogue, ..layer });
+        let layer = |result, epilogue| ConvLayer { result, epilogue, ..layer };
         match self.relu(sum) {
             None => {
                 roles.insert(sum, Role::Result(layer(sum, Epilogue::Bias)));

@@ -5,7 +5,7 @@
 //! a fifth of the time of PPO's step on images. Small blocks take a fourth of the time of a small call.
 //! So the plugin's calls of `malloc`, `free` and their relatives, and no other library's, are redirected
 //! (`hook`) to functions that keep both (`functions`). Feature `malloc-hook`; the measurements are in
-//! `docs/decisions/0002-convolutions-on-cpu.md`, section 6.
+//! `docs/decisions/0002-convolutions-on-cpu.md`, section 5.
 
 #[cfg(all(
     feature = "malloc-hook",

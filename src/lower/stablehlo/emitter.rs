@@ -10,7 +10,6 @@ use smallvec::SmallVec;
 
 use super::mlir::{self, List, Locations, Ty, Types, Value};
 use crate::error::Loc;
-use crate::lower::fusion::DenseLayers;
 use crate::lower::options::LowerOptions;
 use crate::trace::literal::{Literal, with_element};
 use crate::trace::program::Program;
@@ -54,8 +53,6 @@ pub(super) struct Emitter<'a> {
     pub(super) threefry_shapes: Vec<Shape>,
     /// The functions that the Program calls: their numbers, and the argument that has them.
     pub(super) functions: Option<(Vec<i64>, Value)>,
-    /// The dense layers, if the Program is small enough to run inline.
-    pub(super) inline: Option<DenseLayers>,
 }
 
 /// The values of an equation's operands.
@@ -80,7 +77,6 @@ impl<'a> Emitter<'a> {
             iotas: HashSet::new(),
             threefry_shapes: Vec::new(),
             functions: None,
-            inline: options.native_calls.then(|| DenseLayers::of(program)).flatten(),
         }
     }
 

@@ -1,28 +1,14 @@
 //! Calls of native functions: our own, and callbacks.
 
 use super::emitter::{Emitter, Values};
-use super::mlir::{List, Results, Ty, Types, Value, row_major};
+use super::mlir::{List, Results, Types, Value, row_major};
 use crate::lower::custom_calls::Kernel;
+use crate::lower::custom_calls::bits::Bits;
 use crate::lower::custom_calls::callbacks::Callback;
-use crate::lower::custom_calls::native_calls::{Bits, Dense};
 use crate::trace::op::CallbackOp;
 use crate::trace::types::{DType, TensorType};
 
 impl Emitter<'_> {
-    /// A product, with a bias added if there are three operands, as a call.
-    pub(super) fn dense(&mut self, x: &[Value], tys: &[&TensorType], result: &TensorType) -> Value {
-        self.op(format_args!(
-            "stablehlo.custom_call @{}({}) {{api_version = 4 : i32, operand_layouts = [{}], \
-             result_layouts = [{}]}} : ({}) -> {}",
-            Dense::TARGET,
-            List(x),
-            row_major(tys),
-            row_major(&[result]),
-            Types(tys),
-            Ty(result)
-        ))
-    }
-
     /// Random bits as a call; two results.
     pub(super) fn bits(&mut self, x: &[Value], ty: &TensorType) -> Values {
         let (operands, both) = ([ty; 4], [ty; 2]);

@@ -54,7 +54,7 @@ fn identity(op: ReduceOp, dtype: DType) -> Literal {
 /// axes, such as a convolution's gradient over batch and space for its bias.
 ///
 /// The compiler's loop over one long row after another keeps all sums in the cache, which its loop
-/// over several axes does not (`docs/decisions/0002-convolutions-on-cpu.md`, section 5).
+/// over several axes does not (`docs/decisions/0002-convolutions-on-cpu.md`, section 4).
 fn two_steps(ty: &TensorType, axes: &[usize]) -> Option<[usize; 3]> {
     let leading = axes.len() >= 2 && axes.iter().enumerate().all(|(i, &axis)| i == axis);
     // Half precision would round the sums in between.

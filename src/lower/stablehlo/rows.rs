@@ -3,18 +3,18 @@
 //! The compiler adds the elements of a row one after the other, each addition waiting for the one
 //! before it, and compares them so too, with care for NaN and the sign of zero at every element.
 //! Here rows are added by a product with ones, and compared by halves, many elements at once.
-//! Measured on the CPU plugin (`f32`, microseconds, without the time of the loop around it; a core
-//! beside other work):
+//! Measured on the CPU plugin (`f32`, microseconds, without the time of the loop around it; an idle
+//! machine):
 //!
 //! | rows of        | sum    | by a product | maximum | by halves |
 //! |----------------|--------|--------------|---------|-----------|
-//! | 256 x 12       | 2.6    | 1.0          | 15      | 4.1       |
-//! | 256 x 101      | 22     | 2            | 127     | 3         |
-//! | 64 x 512       | 27     | 1.4          | 170     | 3         |
-//! | 64 x 4,096     | 256    | 4            | 1,498   | 52        |
+//! | 256 x 16       | 0.8    | 0.4          | 2.6     | 2.2       |
+//! | 256 x 101      | 5.2    | 1.5          | 19      | 4.0       |
+//! | 64 x 512       | 7.5    | 1.4          | 26      | 3.4       |
+//! | 64 x 4,096     | 41     | 26           | 132     | 26        |
 //!
-//! Few long rows are divided into more and shorter ones first: the sum of 65,536 numbers takes 8
-//! microseconds instead of 24, that of 1,600,000 takes 0.3 milliseconds instead of 0.7.
+//! Few long rows are divided into more and shorter ones first: the sum of 65,536 numbers takes 3.6
+//! microseconds instead of 15.
 
 use super::emitter::Emitter;
 use super::mlir::{Ty, Value, predicate};
@@ -43,6 +43,9 @@ fn rows(ty: &TensorType, axes: &[usize]) -> Option<[usize; 2]> {
     (float && last && count > 0 && length >= MIN_PARTS).then_some([count, length])
 }
 
+/// The index of the best element of a shorter row is left to the compiler, which needs up to half as long.
+const MIN_SEARCHED_LENGTH: usize = 32;
+
 /// Fewer elements in few rows are left to the compiler.
 const MIN_SPLIT_ELEMENTS: usize = 1024;
 
@@ -54,11 +57,9 @@ fn part(length: usize) -> Option<usize> {
 }
 
 impl Emitter<'_> {
-    /// Returns the rows if they are reduced here: on CPU, except for small Programs that run
-    /// inline, which have no time to win and would not run inline with a product.
+    /// Returns the rows if they are reduced here: on CPU.
     fn pay(&self, rows: Option<[usize; 2]>) -> Option<[usize; 2]> {
-        let splits = self.options.platform.facts().splits_reductions;
-        rows.filter(|_| splits && self.inline.is_none())
+        rows.filter(|_| self.options.platform.facts().splits_reductions)
     }
 
     /// A reduction of rows, if it has that form and a faster form is known.
@@ -173,7 +174,8 @@ impl Emitter<'_> {
         axis: usize,
         result: &TensorType,
     ) -> Option<Value> {
-        let [count, length] = self.pay(rows(ty, &[axis]))?;
+        let rows = rows(ty, &[axis]).filter(|&[_, length]| length >= MIN_SEARCHED_LENGTH);
+        let [count, length] = self.pay(rows)?;
         let reduce = match op {
             ArgOp::Max => ReduceOp::Max,
             ArgOp::Min => ReduceOp::Min,

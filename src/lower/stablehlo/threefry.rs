@@ -48,7 +48,7 @@ impl fmt::Display for Name<'_> {
 
 impl Emitter<'_> {
     pub(super) fn threefry(&mut self, x: &[Value], ty: &TensorType) -> Values {
-        if self.inline.is_some() || self.options.native_calls && ty.numel() <= MAX_NATIVE_ELEMENTS {
+        if self.options.native_calls && ty.numel() <= MAX_NATIVE_ELEMENTS {
             return self.bits(x, ty);
         }
         if !self.threefry_shapes.contains(&ty.shape) {

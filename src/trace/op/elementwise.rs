@@ -55,8 +55,6 @@ pub enum Fact {
     Flat,
     /// Arithmetic that costs next to nothing beside reading its operands.
     Cheap,
-    /// XLA counts it as a transcendental function, and not as arithmetic.
-    Transcendental,
     /// The result is bool.
     Predicate,
     /// The result of a complex number is a real number.
@@ -94,25 +92,25 @@ macro_rules! unary_ops {
             /// -1, 0 or 1 by the sign; NaN stays NaN. Of a complex number `x / |x|`.
             Sign "sign" fn sign: Numbers [Flat, Cheap];
             /// `e^x`.
-            Exp "exp" fn exp: Inexact [Transcendental];
+            Exp "exp" fn exp: Inexact [];
             /// `e^x - 1`, exact near 0.
-            Expm1 "expm1" fn expm1: Inexact [Transcendental];
+            Expm1 "expm1" fn expm1: Inexact [];
             /// The natural logarithm.
-            Log "log" fn log: Inexact [Transcendental];
+            Log "log" fn log: Inexact [];
             /// `log(1 + x)`, exact near 0.
-            Log1p "log1p" fn log1p: Inexact [Transcendental];
+            Log1p "log1p" fn log1p: Inexact [];
             /// The square root.
-            Sqrt "sqrt" fn sqrt: Inexact [Transcendental];
+            Sqrt "sqrt" fn sqrt: Inexact [];
             /// `1 / sqrt(x)`.
-            Rsqrt "rsqrt" fn rsqrt: Inexact [Transcendental];
+            Rsqrt "rsqrt" fn rsqrt: Inexact [];
             /// The sine.
-            Sin "sin" fn sin: Inexact [Transcendental];
+            Sin "sin" fn sin: Inexact [];
             /// The cosine.
-            Cos "cos" fn cos: Inexact [Transcendental];
+            Cos "cos" fn cos: Inexact [];
             /// The tangent.
-            Tan "tan" fn tan: Inexact [Transcendental];
+            Tan "tan" fn tan: Inexact [];
             /// The hyperbolic tangent.
-            Tanh "tanh" fn tanh: Inexact [Transcendental];
+            Tanh "tanh" fn tanh: Inexact [];
             /// Arc sine, of -1 to 1.
             Asin "asin" fn asin: Inexact [];
             /// Arc cosine, of -1 to 1.
@@ -130,7 +128,7 @@ macro_rules! unary_ops {
             /// The cube root.
             Cbrt "cbrt" fn cbrt: Floats [];
             /// The logistic function, `1 / (1 + exp(-x))`.
-            Logistic "logistic" fn sigmoid: Inexact [Transcendental];
+            Logistic "logistic" fn sigmoid: Inexact [];
             /// The largest integer not above x.
             Floor "floor" fn floor: Floats [Flat];
             /// The smallest integer not below x.

@@ -1,7 +1,7 @@
-//! Small programs are written with calls of native functions, and compute the same.
+//! Few random bits are a call of a native function, in every program; many are not.
 
 use podracer::nn::{Activation, Mlp, init};
-use podracer::{Array, DType, Key, Tensor, interpret, jit, random};
+use podracer::{Array, Key, Tensor, interpret, jit, random};
 
 /// A policy for `batch` observations: actions, and the key for the next ones.
 fn act((net, obs, key): (Mlp<Tensor>, Tensor, Key<Tensor>)) -> (Tensor, Tensor, Key<Tensor>) {
@@ -27,12 +27,10 @@ fn arguments(batch: usize) -> (Mlp<Array>, Array, Key<Array>) {
 }
 
 #[test]
-fn a_small_policy_calls_native_functions() {
+fn few_are_native_calls() {
     let compiled = jit(act);
     let text = compiled.lower(&arguments(4)).unwrap().stablehlo().to_string();
-    assert_eq!(text.matches("@podracer.dense.1(").count(), 3, "{text}");
     assert_eq!(text.matches("@podracer.threefry2x32.1(").count(), 2, "{text}");
-    assert!(!text.contains("dot_general"), "{text}");
 
     let (logits, actions, key) = compiled.call(arguments(4)).unwrap();
     let (expected, chosen, next) = interpret(act).call(arguments(4)).unwrap();
@@ -46,32 +44,9 @@ fn a_small_policy_calls_native_functions() {
 }
 
 #[test]
-fn layers_of_large_programs_and_loops_do_not() {
+fn many_are_not() {
     let text = jit(act).lower(&arguments(4096)).unwrap().stablehlo().to_string();
-    assert!(text.contains("dot_general") && !text.contains("@podracer.dense"), "{text}");
-    // But few random bits, here for the keys, are native calls in every program; many are not.
+    // Those of the keys are few.
     assert_eq!(text.matches("@podracer.threefry2x32.1(").count(), 1, "{text}");
     assert_eq!(text.matches("call @threefry2x32_8192(").count(), 1, "{text}");
-    let looped = jit(|(x, w): (Tensor, Tensor)| {
-        podracer::trace::control::fori_loop(0, 3, |_, x: Tensor| x.matmul(w), x)
-    });
-    let square = || Array::zeros([4, 4], DType::F32);
-    let text = looped.lower(&(square(), square())).unwrap().stablehlo().to_string();
-    assert!(text.contains("dot_general") && !text.contains("@podracer."), "{text}");
-}
-
-#[test]
-fn a_product_that_is_used_twice_is_no_layer() {
-    let f = |(x, w, b): (Tensor, Tensor, Tensor)| {
-        let product = x.matmul(w);
-        (product + b, product * 2.0)
-    };
-    let ones = |shape: &[usize]| {
-        let n = shape.iter().product();
-        Array::new(shape, &vec![1.5f32; n]).unwrap()
-    };
-    let args = || (ones(&[2, 3]), ones(&[3, 5]), ones(&[5]));
-    let (sum, double) = jit(f).call(args()).unwrap();
-    assert_eq!(sum.to_vec::<f32>().unwrap(), [8.25f32; 10]);
-    assert_eq!(double.to_vec::<f32>().unwrap(), [13.5f32; 10]);
 }
