@@ -12,6 +12,24 @@ pub fn benefits_from_threads(program: &Program) -> bool {
     large > small
 }
 
+/// Rows from which on XLA divides a product between threads, whatever `xla_cpu_multi_thread_eigen` says.
+const MIN_DIVIDED_ROWS: usize = 192;
+
+/// Returns true if a Program has, outside of loops and branches, a product of so many rows that XLA divides
+/// it between threads.
+pub fn has_divided_products(program: &Program) -> bool {
+    program.equations.iter().any(|equation| {
+        if let Op::Dot(dims) = &equation.op {
+            let lhs = program.ty(equation.inputs[0]);
+            let inner = dims.lhs_contract.iter().chain(&dims.lhs_batch);
+            let inner: usize = inner.map(|&axis| lhs.shape[axis]).product();
+            return lhs.numel() >= MIN_DIVIDED_ROWS * inner;
+        }
+        let is_control_flow = matches!(equation.op, Op::Scan(_) | Op::While(_) | Op::Cond(_));
+        !is_control_flow && equation.op.subprograms().any(has_divided_products)
+    })
+}
+
 /// Returns the arithmetic operations of one run of a Program; of a `while_loop`, those of one iteration.
 pub fn total_operations(program: &Program) -> f64 {
     let Work { small, large } = work(program);

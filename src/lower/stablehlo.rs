@@ -30,7 +30,7 @@ use smallvec::SmallVec;
 
 use self::emitter::{Emitter, Slot, Values};
 use self::mlir::{List, Symbol, Ty, Value, signature};
-use super::cost::benefits_from_threads;
+use super::cost::{benefits_from_threads, has_divided_products};
 use super::custom_calls::callbacks::callback_ids;
 use super::fusion::{Fusion, Role};
 pub use super::options::{ConvLibrary, LowerOptions};
@@ -65,11 +65,14 @@ const YNNPACK: &str = "xla_cpu_experimental_ynn_fusion_type";
 pub fn compile_flags(plugin: &Plugin, platform: Platform, program: &Program) -> CompileFlags {
     let mut flags = CompileFlags::new();
     let mut semantics = semantics_flags(plugin, platform);
-    // Waking another thread costs more than a small product, and so does YNNPACK. See decision 0024.
+    // Waking another thread costs more than a small product, and so does YNNPACK, which wakes none. See
+    // decision 0024.
     if platform.is_host() && !benefits_from_threads(program) {
         flags.push(("xla_cpu_multi_thread_eigen", OptionValue::Bool(false)));
-        for (_, types) in semantics.iter_mut().filter(|(name, _)| *name == YNNPACK) {
-            *types = OptionValue::String(String::new());
+        if !has_divided_products(program) {
+            for (_, types) in semantics.iter_mut().filter(|(name, _)| *name == YNNPACK) {
+                *types = OptionValue::String(String::new());
+            }
         }
     }
     let chosen = std::env::var("XLA_FLAGS").unwrap_or_default();

@@ -1,6 +1,6 @@
 //! What a Program is thought to cost, and what is chosen by it.
 
-use podracer::lower::cost::benefits_from_threads;
+use podracer::lower::cost::{benefits_from_threads, has_divided_products};
 use podracer::trace::control::scan;
 use podracer::{Array, DType, Tensor, make_program};
 
@@ -24,4 +24,19 @@ fn most_of_the_work_decides() {
     };
     assert!(beside(9));
     assert!(!beside(90));
+}
+
+#[test]
+fn products_of_many_rows_are_divided_outside_of_loops() {
+    let zeros = |shape: &[usize]| Array::zeros(shape, DType::F32);
+    let product = |(x, w): (Tensor, Tensor)| x.matmul(w).tanh();
+    let alone = |rows| {
+        let arguments = (zeros(&[rows, 64]), zeros(&[64, 64]));
+        has_divided_products(&make_program(product, &arguments).unwrap())
+    };
+    assert!(!alone(191));
+    assert!(alone(192));
+    let looped = |(x, w): (Tensor, Tensor)| scan(|x, w| (x.matmul(w), ()), x, w).0;
+    let arguments = (zeros(&[192, 64]), zeros(&[3, 64, 64]));
+    assert!(!has_divided_products(&make_program(looped, &arguments).unwrap()));
 }
