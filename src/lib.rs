@@ -119,8 +119,7 @@
 //! # Random numbers
 //!
 //! A [`Key`] is spent by the draw that takes it: using it twice does not compile. The numbers are
-//! JAX's: bit for bit those of [`uniform`](random::uniform), integers and choices; about 1 of 100 normal
-//! ones differs in the last places ([`random`] says why).
+//! JAX's, bit for bit, but for draws made of factors of matrices ([`random`] says why).
 //!
 //! ```
 //! use podracer::{DType, Key, Tensor, interpret, random};

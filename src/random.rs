@@ -1,9 +1,8 @@
 //! Random numbers with JAX's generator: a counter-based PRNG (Threefry-2x32, 20 rounds; Salmon et
 //! al. 2011, "Parallel random numbers: as easy as 1, 2, 3") with an explicit [`Key`].
 //!
-//! Integers, bits and uniform numbers equal those of JAX 0.10 bit for bit, with
-//! `jax_threefry_partitionable` on, its default since 0.5.0. The page `docs/jax-parity.md` lists which
-//! others do, and why the last bits of some samples made of normal ones do not.
+//! Draws equal those of JAX 0.10 bit for bit, with `jax_threefry_partitionable` on, its default since
+//! 0.5.0. The page `docs/jax-parity.md` lists the exceptions.
 //!
 //! A [`Key`] is neither `Copy` nor `Clone`, and every sampling function takes it by value: code
 //! that uses a key twice does not compile. Split the key first.

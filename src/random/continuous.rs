@@ -1,6 +1,5 @@
 //! Continuous distributions that are a function of uniform or normal numbers.
 
-use super::real::log1p;
 use super::{Key, parameters};
 use crate::random::discrete::bernoulli;
 use crate::random::real::{exponential, normal, uniform};
@@ -34,7 +33,7 @@ pub fn cauchy(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor
 pub fn laplace(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
     let (eps, _) = limits("laplace", dtype);
     let u = uniform(key, shape, dtype, -1.0 + 0.5 * eps, 1.0);
-    u.sign() * log1p(-u.abs())
+    u.sign() * (-u.abs()).log1p()
 }
 
 /// Samples from the standard logistic distribution: `jax.random.logistic`.
@@ -42,7 +41,7 @@ pub fn laplace(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tenso
 pub fn logistic(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
     let (_, tiny) = limits("logistic", dtype);
     let x = uniform(key, shape, dtype, tiny, 1.0);
-    x.log() - log1p(-x)
+    x.log() - (-x).log1p()
 }
 
 /// Samples from the Pareto distribution of shape parameter `b`: `jax.random.pareto`.
@@ -99,7 +98,7 @@ pub fn weibull_min(
     let given = [scale.to_tensor(&scalar), concentration.to_tensor(&scalar)];
     let [scale, concentration] = parameters("weibull_min", &shape, dtype, given);
     let u = uniform(key, &shape, dtype, 0.0, 1.0);
-    (-log1p(-u)).pow(1.0 / concentration) * scale
+    (-(-u).log1p()).pow(1.0 / concentration) * scale
 }
 
 /// Samples from the Rayleigh distribution: `jax.random.rayleigh`.

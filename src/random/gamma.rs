@@ -139,8 +139,7 @@ pub fn dirichlet(key: Key<Tensor>, alpha: Tensor, shape: impl Into<Shape>, dtype
     let [alpha] = parameters("dirichlet", &full, dtype, [alpha]);
     let log = samples(key, alpha, true);
     let weights = (log - log.max_keepdims(-1).stop_gradient()).exp();
-    // JAX's XLA multiplies by the reciprocal where it divides rows by a number.
-    weights * (1.0 / weights.sum_keepdims(-1))
+    weights / weights.sum_keepdims(-1)
 }
 
 /// Samples from Student's t distribution of `df` degrees of freedom: `jax.random.t`.
@@ -208,6 +207,5 @@ pub fn ball(key: Key<Tensor>, d: usize, p: f64, shape: impl Into<Shape>, dtype: 
     let direction = generalized_normal(of_direction, p, full, dtype);
     let radius = exponential(of_radius, &shape, dtype);
     let norm = (direction.abs().pow(p).sum(-1) + radius).pow(1.0 / p);
-    // As in `dirichlet`.
-    direction * (1.0 / norm).expand_dims(-1)
+    direction / norm.expand_dims(-1)
 }

@@ -1,7 +1,7 @@
 //! Sampling from continuous distributions.
 
 use super::{Key, bits, check_shape};
-use crate::trace::ops::{Operand, where_};
+use crate::trace::ops::Operand;
 use crate::trace::tensor::{fail_op, op};
 use crate::trace::{DType, Shape, Tensor, TensorType};
 
@@ -108,21 +108,10 @@ fn inwards([lower, upper]: [u16; 2]) -> [u16; 2] {
     [next(lower, 0), next(upper, SIGN)]
 }
 
-/// Computes `log(1 + x)` for `x` above -1 as the XLA of jax 0.10.2 does on CPUs: in f32 through the logarithm
-/// where `x` is not small. For draws `1 + x` is exact there.
-#[track_caller]
-pub(super) fn log1p(x: Tensor) -> Tensor {
-    if x.dtype() != DType::F32 {
-        return x.log1p();
-    }
-    let small = x.abs().lt(std::f64::consts::SQRT_2 - 1.0);
-    where_(small, x.log1p(), (x + 1.0).log())
-}
-
 /// Samples from the exponential distribution of rate 1: `jax.random.exponential`.
 #[op]
 pub fn exponential(key: Key<Tensor>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    -log1p(-uniform(key, shape, dtype, 0.0, 1.0))
+    -(-uniform(key, shape, dtype, 0.0, 1.0)).log1p()
 }
 
 /// Samples from the standard Gumbel distribution: `jax.random.gumbel` in its default mode.

@@ -36,24 +36,16 @@ const EQUAL: &[Draw] = &[
     ("weibull_min", |k| weibull_min(k, 2.0, 1.5, SHAPE, F32)),
     ("rayleigh", |k| rayleigh(k, a(), SHAPE, F32)),
     ("triangular", |k| triangular(k, ops::constant([0.0f32, 0.5]), 1.0, 2.0, SHAPE, F32)),
-];
-
-/// Draws made of normal ones, whose inverse error function has the `log1p` of the plugin's XLA. The bits of few
-/// of them are not JAX's.
-const NEARLY_EQUAL: &[Draw] = &[
     ("normal", |k| normal(k, SHAPE, F32)),
     ("truncated_normal", |k| truncated_normal(k, -2.0, 2.0, SHAPE, F32)),
-    ("generalized_normal", |k| generalized_normal(k, 1.5, SHAPE, F32)),
     ("lognormal", |k| lognormal(k, a(), SHAPE, F32)),
-    ("gamma_of_a_number", |k| gamma(k, 0.5, SHAPE, F32)),
-    ("dirichlet", |k| dirichlet(k, ops::constant([0.3f32, 2.5, 1.0]), [20], F32)),
     ("wald", |k| wald(k, a(), SHAPE, F32)),
-    ("ball", |k| ball(k, 3, 2.0, [20], F32)),
-    ("ball_of_1", |k| ball(k, 2, 1.0, [20], F32)),
+    ("maxwell", |k| maxwell(k, SHAPE, F32)),
+    ("double_sided_maxwell", |k| double_sided_maxwell(k, 0.5, 2.0, SHAPE, F32)),
 ];
 
-/// Draws made of powers, whose last bits depend on the processor. JAX's do too: on an Intel Xeon they differ from
-/// those of the fixture, which an AMD EPYC made, as often as ours.
+/// Draws made of powers. They are JAX's to the bit on an AMD EPYC, which made the fixture. On an Intel Xeon
+/// with the XLA of 2025 JAX's own had other last bits.
 const BY_PROCESSOR: &[Draw] = &[
     ("beta", |k| beta(k, a(), b(), SHAPE, F32)),
     ("gamma", |k| gamma(k, a(), SHAPE, F32)),
@@ -61,12 +53,15 @@ const BY_PROCESSOR: &[Draw] = &[
     ("chisquare", |k| chisquare(k, a(), SHAPE, F32)),
     ("t", |k| t(k, a(), SHAPE, F32)),
     ("f", |k| f(k, a(), b(), SHAPE, F32)),
+    ("generalized_normal", |k| generalized_normal(k, 1.5, SHAPE, F32)),
+    ("gamma_of_a_number", |k| gamma(k, 0.5, SHAPE, F32)),
+    ("dirichlet", |k| dirichlet(k, ops::constant([0.3f32, 2.5, 1.0]), [20], F32)),
+    ("ball", |k| ball(k, 3, 2.0, [20], F32)),
+    ("ball_of_1", |k| ball(k, 2, 1.0, [20], F32)),
 ];
 
-/// Draws made of norms of rows, and of factors of matrices, which are LAPACK's in JAX.
+/// Draws made of factors of matrices, which are LAPACK's in JAX.
 const CLOSE: &[Draw] = &[
-    ("maxwell", |k| maxwell(k, SHAPE, F32)),
-    ("double_sided_maxwell", |k| double_sided_maxwell(k, 0.5, 2.0, SHAPE, F32)),
     ("multivariate_normal_of_2", |k| {
         multivariate_normal(k, ops::constant([0.1f32, 0.2]), covariance(2), [20])
     }),
@@ -113,20 +108,13 @@ fn draws_are_those_of_jax_to_the_bit() {
 }
 
 #[test]
-fn draws_made_of_normal_ones_are_those_of_jax_but_for_a_few_bits() {
-    let all = differences(NEARLY_EQUAL);
-    let few = |found: &Difference| found.other_bits * 20 <= found.count && found.largest <= 1e-6;
-    assert!(all.iter().all(|(_, found)| few(found)), "{all:#?}");
-}
-
-#[test]
 fn draws_made_of_powers_are_those_of_jax_but_for_last_bits() {
     let all = differences(BY_PROCESSOR);
     assert!(all.iter().all(|(_, found)| found.largest <= 4e-6), "{all:#?}");
 }
 
 #[test]
-fn draws_made_of_factors_and_sums_are_those_of_jax_to_rounding() {
+fn draws_made_of_factors_are_those_of_jax_to_rounding() {
     let all = differences(CLOSE);
     assert!(all.iter().all(|(_, found)| found.largest <= 1e-5), "{all:#?}");
 }
