@@ -110,6 +110,10 @@ impl Check {
         Check { name: name.into(), state: State::Ok, detail, fix: None }
     }
 
+    fn unused(name: &str, detail: String) -> Check {
+        Check { name: name.into(), state: State::Unused, detail, fix: None }
+    }
+
     fn broken(name: &str, error: &Error) -> Check {
         let (detail, fix) = match error {
             Error::Native { problem, help } => (problem.clone(), Some(help.clone())),
@@ -166,12 +170,6 @@ fn python(settings: &Settings) -> Check {
 /// The executable cache: its size and limit, or why it is not used.
 fn cache(settings: &Settings) -> Check {
     const NAME: &str = "cache";
-    let unused = |detail: String, fix: Option<String>| Check {
-        name: NAME.into(),
-        state: State::Unused,
-        detail,
-        fix,
-    };
     match Cache::of(settings).status() {
         CacheStatus::Used { dir, entries, bytes, limit } => {
             let megabytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
@@ -185,23 +183,20 @@ fn cache(settings: &Settings) -> Check {
                 ),
             )
         }
-        CacheStatus::Off => unused("turned off by the environment".into(), None),
-        CacheStatus::Refused(dir, reason) => unused(
-            format!("{}: {reason}", dir.display()),
-            Some("make it a folder that you own and only you can write to, or remove it".into()),
-        ),
+        CacheStatus::Off => Check::unused(NAME, "turned off by the environment".into()),
+        CacheStatus::Refused(dir, reason) => Check {
+            fix: Some(
+                "make it a folder that you own and only you can write to, or remove it".into(),
+            ),
+            ..Check::unused(NAME, format!("{}: {reason}", dir.display()))
+        },
     }
 }
 
 fn member_check(settings: &Settings, part: &Part) -> Check {
     let version = format!("{} {}", part.package, part.version);
-    let unused = |why: String| Check {
-        name: part.name.clone(),
-        state: State::Unused,
-        detail: format!("{version}: {why}"),
-        fix: None,
-    };
-    if part.wheel().is_err() {
+    let unused = |why: String| Check::unused(&part.name, format!("{version}: {why}"));
+    if !part.is_published() {
         return unused(format!("not published for {OS} {ARCH}"));
     }
     let found = settings.candidate(part).and_then(|found| {
@@ -218,7 +213,7 @@ fn member_check(settings: &Settings, part: &Part) -> Check {
             Check::ok(&part.name, format!("{version} in {root} ({origin}, checksums match)"))
         }
         Ok(None) => match &part.in_place_of {
-            Some(first) if Lock::get().part(first).is_ok_and(|first| first.wheel().is_ok()) => {
+            Some(first) if Lock::get().part(first).is_ok_and(Part::is_published) => {
                 unused(format!("used where {first} cannot be fetched"))
             }
             _ => Check {
@@ -286,4 +281,17 @@ fn plugin(settings: &Settings, checks: &[Check]) -> Check {
             plugin.stablehlo_version()
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_is_not_published_here_is_unused() {
+        let part = Part { wheels: Vec::new(), ..Lock::get().part("onednn").unwrap().clone() };
+        let check = member_check(&Settings::from_env().unwrap(), &part);
+        assert_eq!((check.state, &check.fix), (State::Unused, &None));
+        assert!(check.detail.ends_with(&format!("not published for {OS} {ARCH}")), "{check:?}");
+    }
 }

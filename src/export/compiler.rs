@@ -125,9 +125,7 @@ fn answer(request: &[u8], platform: &str, devices: &str, calls_functions: bool) 
         if calls_functions && runtime.platform.is_host() {
             lapack::provide(runtime.client.plugin())?;
         }
-        let executable = runtime
-            .client
-            .compile(module, &module_options(runtime.client.plugin(), runtime.platform))?;
+        let executable = runtime.client.compile(module, &module_options(runtime))?;
         let Ok(code) = executable.serialize() else { return Ok((COMPILES, Vec::new())) };
         // Loading it must not end the parent either.
         // SAFETY: the code was made above.

@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::lower::cache::{CacheOutcome, compile_cached, compile_cached_by};
 use crate::lower::compile_log;
 use crate::lower::cost::is_fused;
-use crate::lower::pjrt::{Buffer, Client, CompileOptions, Event, Executable, OptionValue, Plugin};
-use crate::lower::stablehlo::{CompileFlags, Platform, compile_flags, semantics_flags};
+use crate::lower::pjrt::{Buffer, Client, CompileOptions, Event, Executable, OptionValue};
+use crate::lower::stablehlo::{CompileFlags, compile_flags, semantics_flags};
 use crate::runtime::Runtime;
 use crate::timeline;
 use crate::trace::program::Program;
@@ -98,8 +98,9 @@ pub(super) fn compile(
 }
 
 /// The options with which a module is compiled whose Program is not available.
-pub(crate) fn module_options(plugin: &Plugin, platform: Platform) -> CompileOptions {
-    let env_option_overrides = overridden(semantics_flags(plugin, platform), &vec![]);
+pub(crate) fn module_options(runtime: &Runtime) -> CompileOptions {
+    let semantics = semantics_flags(runtime.client.plugin(), runtime.platform);
+    let env_option_overrides = overridden(semantics, &vec![]);
     CompileOptions { env_option_overrides, ..CompileOptions::default() }
 }
 
@@ -206,8 +207,7 @@ impl Compiled {
         compile: impl FnOnce(&Client, &CompileOptions) -> Result<(Executable, Option<Vec<u8>>)>,
     ) -> Result<Compiled> {
         let runtime = Runtime::get()?;
-        let (client, options) =
-            (&runtime.client, module_options(runtime.client.plugin(), runtime.platform));
+        let (client, options) = (&runtime.client, module_options(runtime));
         let _span = timeline::span("compile");
         let (executable, outcome) =
             compile_cached_by(client, module, &options, || compile(client, &options))?;

@@ -82,8 +82,8 @@ fn described<'a>(ids: &[&'a str]) -> Result<Vec<(&'a str, Described)>> {
         let mut missing = Vec::new();
         for &part in envs::native_parts(id) {
             if !installed.contains_key(part) {
-                let found = Lock::get().part(part)?;
-                let is_there = found.wheel().is_ok() && settings.find(found)?.is_some();
+                let locked = Lock::get().part(part)?;
+                let is_there = locked.is_published() && settings.find(locked)?.is_some();
                 installed.insert(part, is_there);
             }
             missing.extend((!installed[part]).then_some(part));

@@ -180,7 +180,7 @@ fn fetch(names: &[String]) -> Result<ExitCode> {
     let lock = Lock::get();
     let parts: Vec<&Part> = if names.is_empty() {
         let first = lock.parts.iter().filter(|part| part.in_place_of.is_none());
-        first.map(Part::published).filter(|part| part.wheel().is_ok()).collect()
+        first.map(Part::published).filter(|part| part.is_published()).collect()
     } else {
         names.iter().map(|name| Ok(lock.part(name)?.published())).collect::<Result<_>>()?
     };

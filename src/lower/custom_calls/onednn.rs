@@ -33,7 +33,7 @@ pub(in crate::lower) use self::problem::{Algorithm, Epilogue, Kind, Problem};
 use super::{Kernel, KernelError};
 use crate::error::Result;
 use crate::lower::custom_calls::call::Call;
-use crate::native::{Lock, Settings};
+use crate::native::{Lock, Part, Settings};
 use crate::trace::op::{ConvDims, Precision};
 use crate::trace::types::{DType, TensorType};
 
@@ -41,7 +41,7 @@ static LIBRARY: OnceLock<Library> = OnceLock::new();
 
 /// True if the library is published for this machine.
 pub(crate) fn is_published() -> bool {
-    Lock::get().part("onednn").is_ok_and(|part| part.wheel().is_ok())
+    Lock::get().part("onednn").is_ok_and(Part::is_published)
 }
 
 /// Loads the library, which is fetched if it is nowhere.
