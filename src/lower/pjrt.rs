@@ -24,7 +24,6 @@ mod fork;
 pub mod hlo;
 mod in_flight;
 mod key_value;
-mod memory;
 mod options;
 mod plugin;
 

@@ -484,7 +484,7 @@ fn a_release_names_its_address_and_has_no_relative_links() {
         let page = copied(page);
         assert!(!page.contains(outside) && page.contains(&format!("]({address}/blob/v0.1.0/")));
     }
-    for manifest in ["Cargo.toml", "derive/Cargo.toml"] {
+    for manifest in ["Cargo.toml", "derive/Cargo.toml", "malloc/Cargo.toml"] {
         assert!(copied(manifest).contains("\nrepository.workspace = true\n"), "{manifest}");
     }
     assert!(copied("Cargo.toml").contains(&format!("\nrepository = \"{address}\"\n")));

@@ -80,7 +80,7 @@ fn functions_that_return_an_error_are_not_named_expect() {
 fn doc_comments_begin_with_what_the_item_is_or_does() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
-    for folder in ["src", "derive/src", "tools/src", "examples", "benches"] {
+    for folder in ["src", "derive/src", "malloc/src", "tools/src", "examples", "benches"] {
         rust_files(&root.join(folder), &mut files);
     }
     assert!(files.len() > 100, "{} files", files.len());
@@ -187,7 +187,9 @@ fn files_of(folders: &[&str]) -> Vec<PathBuf> {
 #[test]
 fn names_are_those_that_a_reader_would_guess() {
     let mut found = Vec::new();
-    for file in files_of(&["src", "derive/src", "tools/src", "examples", "benches", "tests"]) {
+    for file in
+        files_of(&["src", "derive/src", "malloc/src", "tools/src", "examples", "benches", "tests"])
+    {
         let source = fs::read_to_string(&file).unwrap();
         let lines = banned_names(&source);
         found.extend(lines.iter().map(|(line, name)| format!("{}:{line}: {name}", file.display())));
@@ -198,7 +200,8 @@ fn names_are_those_that_a_reader_would_guess() {
 #[test]
 fn sentences_use_plain_words() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut files = files_of(&["src", "derive/src", "tools/src", "examples", "benches"]);
+    let mut files =
+        files_of(&["src", "derive/src", "malloc/src", "tools/src", "examples", "benches"]);
     files.push(root.join("README.md"));
     for folder in ["docs", "docs/algos", "docs/decisions"] {
         let pages = fs::read_dir(root.join(folder)).unwrap().map(|page| page.unwrap().path());

@@ -10,7 +10,6 @@ use super::options::CompileOptions;
 use crate::error::{Error, Result};
 use crate::lower::pjrt::client::Client;
 use crate::lower::pjrt::executable::Executable;
-use crate::lower::pjrt::memory::Compilation;
 
 impl Client {
     /// Compiles an MLIR module: StableHLO text, or the bytecode of its portable dialect. Its entry
@@ -37,7 +36,7 @@ impl Client {
         args.program = &program;
         args.compile_options = encoded.as_ptr().cast();
         args.compile_options_size = encoded.len();
-        let (_in_flight, _compilation) = (InFlight::begin(), Compilation::begin());
+        let _in_flight = InFlight::begin();
         // SAFETY: everything that the arguments point to outlives the call; the plugin only reads
         // the code.
         let error = unsafe { (self.functions().client_compile)(&mut args) };

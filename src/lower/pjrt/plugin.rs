@@ -125,15 +125,15 @@ impl Plugin {
         Ok(plugin)
     }
 
-    /// An address inside the loaded file.
-    #[cfg(all(
-        feature = "malloc-hook",
-        target_os = "linux",
-        target_env = "gnu",
-        target_arch = "x86_64"
-    ))]
-    pub(super) fn address(&self) -> *const c_void {
-        self.api.cast()
+    /// Keeps for later runs the memory that this plugin frees (`podracer-malloc`). To be called before a
+    /// client is made, of a plugin that takes device memory from the C library. With
+    /// `PODRACER_MALLOC=default`, without the feature `malloc-hook`, and on systems other than Linux on
+    /// x86-64 with glibc, it does nothing.
+    pub fn keep_freed_memory(&self) {
+        #[cfg(feature = "malloc-hook")]
+        if !std::env::var("PODRACER_MALLOC").is_ok_and(|value| value == "default") {
+            podracer_malloc::keep_freed_memory(self.api.cast());
+        }
     }
 
     fn read_attributes(&self) -> Result<Vec<(String, String)>> {

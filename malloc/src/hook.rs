@@ -55,6 +55,20 @@ pub fn redirect_calls(inside: *const c_void, functions: &[(&CStr, *const c_void)
     }
 }
 
+/// An address inside the C++ library; none if it is not loaded.
+pub fn cpp_library() -> Option<*const c_void> {
+    // SAFETY: two questions about loaded libraries; the name is that of a function which no other
+    // library has in its place.
+    unsafe {
+        let library = libc::dlopen(c"libstdc++.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if library.is_null() {
+            return None;
+        }
+        let function = libc::dlsym(library, c"_ZSt20__throw_length_errorPKc".as_ptr());
+        (!function.is_null()).then_some(function.cast_const())
+    }
+}
+
 /// Keeps the library that the address is inside of.
 unsafe extern "C" fn find(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
     // SAFETY: both come from `redirect_calls` and the loader, and nobody else has them now.

@@ -1,21 +1,17 @@
 //! Replacements for the C library's and the C++ library's functions of memory. Large blocks come from
-//! the store (`blocks`), small ones from the calling thread's lists (`lists`), all others from the C
+//! the store (`large`), small ones from the lists of their size (`small`), all others from the C
 //! library.
 //!
-//! Small blocks are the C library's own, so that its functions can free them. Blocks of the store are
-//! not: they are given for requests that the C++ library never frees itself.
-
-mod blocks;
-mod lists;
+//! The C++ library frees some small blocks that the plugin took, such as the text of a string that
+//! grows, and no large ones.
 
 use std::alloc::Layout;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
-use std::sync::atomic::Ordering;
 
-use super::COMPILATIONS;
+use crate::{large, small};
 
-/// The names of functions, and their replacements.
+/// The names of the plugin's functions, and their replacements.
 pub const FUNCTIONS: [(&CStr, *const c_void); 14] = [
     (c"malloc", malloc as *const c_void),
     (c"aligned_alloc", aligned_alloc as *const c_void),
@@ -33,19 +29,31 @@ pub const FUNCTIONS: [(&CStr, *const c_void); 14] = [
     (c"_ZdlPvSt11align_val_t", free as *const c_void),
 ];
 
+/// The names of the C++ library's functions that free a block, and their replacements.
+pub const FREEING_FUNCTIONS: [(&CStr, *const c_void); 8] = [
+    (c"realloc", realloc as *const c_void),
+    (c"free", free as *const c_void),
+    (c"_ZdlPv", free as *const c_void),
+    (c"_ZdaPv", free as *const c_void),
+    (c"_ZdlPvm", free as *const c_void),
+    (c"_ZdaPvm", free as *const c_void),
+    (c"_ZdlPvRKSt9nothrow_t", free as *const c_void),
+    (c"_ZdlPvSt11align_val_t", free as *const c_void),
+];
+
 /// The alignment of every block of the C library.
 const DEFAULT_ALIGN: usize = 16;
 
-#[inline]
-fn is_compiling() -> bool {
-    COMPILATIONS.load(Ordering::Relaxed) > 0
-}
-
-/// A block that the C library can free; null if there is no memory left.
+/// A block that is not of the store; null if there is no memory left.
 #[inline]
 fn take(align: usize, size: usize) -> *mut c_void {
-    if size <= lists::MAX_BYTES && align <= lists::ALIGN && !is_compiling() {
-        return lists::take(align > DEFAULT_ALIGN, size);
+    if size <= small::MAX_BYTES && align <= small::MAX_ALIGN {
+        let size =
+            if align <= DEFAULT_ALIGN { size } else { size.next_multiple_of(small::MAX_ALIGN) };
+        let block = small::take(size);
+        if !block.is_null() {
+            return block;
+        }
     }
     if align <= DEFAULT_ALIGN {
         // SAFETY: any size may be asked for.
@@ -58,7 +66,7 @@ fn take(align: usize, size: usize) -> *mut c_void {
 /// A block for `malloc` and its relatives; null if there is no memory left.
 #[inline]
 fn take_any(align: usize, size: usize) -> *mut c_void {
-    if blocks::belongs(align, size) { blocks::take(size) } else { take(align, size) }
+    if large::belongs(align, size) { large::take(size) } else { take(align, size) }
 }
 
 /// A block is needed, and there is none: ends the process, as a C++ exception that nobody catches.
@@ -90,26 +98,27 @@ unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, size: u
 }
 
 unsafe extern "C" fn realloc(pointer: *mut c_void, size: usize) -> *mut c_void {
-    let Some(old_size) = blocks::size_of_block(pointer) else {
+    let old_size = small::bytes_at(pointer).or_else(|| large::size_of_block(pointer));
+    let Some(old_size) = old_size else {
         // SAFETY: the caller's own call.
         return unsafe { libc::realloc(pointer, size) };
     };
     let new = take_any(DEFAULT_ALIGN, size);
     if !new.is_null() {
-        // SAFETY: both are allocations of at least this size, and not the same one.
-        unsafe { ptr::copy_nonoverlapping(pointer.cast::<u8>(), new.cast(), size.min(old_size)) };
-        blocks::free(pointer);
+        // SAFETY: both are allocations of at least this size, and not the same one; the caller no
+        // longer uses the old one.
+        unsafe {
+            ptr::copy_nonoverlapping(pointer.cast::<u8>(), new.cast(), size.min(old_size));
+            free(pointer);
+        }
     }
     new
 }
 
 unsafe extern "C" fn free(pointer: *mut c_void) {
-    if pointer.is_null() || blocks::free(pointer) {
-        return;
-    }
-    // SAFETY: all other blocks are the C library's, and the caller no longer uses this one.
+    // SAFETY: the caller no longer uses the block, whosever it is.
     unsafe {
-        if is_compiling() || !lists::keep(pointer) {
+        if !small::free(pointer) && !large::free(pointer) {
             libc::free(pointer);
         }
     }
@@ -137,11 +146,12 @@ unsafe extern "C" fn new_aligned_or_null(
 
 #[cfg(test)]
 mod tests {
-    use super::blocks::MIN_BLOCK_BYTES;
     use super::*;
+    use crate::large::MIN_BLOCK_BYTES;
 
     #[test]
     fn contents_survive_a_new_size() {
+        small::reserve();
         // SAFETY: the stand-ins, used as one uses the functions they stand in for.
         unsafe {
             let small = malloc(100).cast::<u8>();
@@ -159,7 +169,7 @@ mod tests {
             free(small.cast());
             let mut out = ptr::null_mut();
             assert_eq!(posix_memalign(&mut out, 64, MIN_BLOCK_BYTES), 0);
-            assert!(blocks::size_of_block(out).is_some());
+            assert!(large::size_of_block(out).is_some());
             free(out);
             free(aligned_alloc(64, 128));
             free(new_aligned(128, 4096));

@@ -1,0 +1,39 @@
+//! The memory that a loaded library takes from the C library, kept when it frees it.
+//!
+//! XLA's plugin for CPUs takes temporaries and results from `malloc` anew in every run. The C library
+//! gives large blocks back to the system, and the next run gets them page by page, each by a fault:
+//! a fifth of the time of PPO's step on images. Small blocks take a fourth of the time of a small call,
+//! and a sixth of the time to compile a program. So the plugin's calls of `malloc`, `free` and their
+//! relatives are redirected (`hook`) to functions that keep both (`functions`). The measurements are in
+//! `docs/decisions/0002-convolutions-on-cpu.md`, section 5.
+//!
+//! This is a package of its own because debug builds optimize whole packages, and these functions are
+//! called millions of times while a program is compiled.
+
+#[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
+mod functions;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
+mod hook;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
+mod large;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
+mod small;
+
+use std::ffi::c_void;
+
+/// Keeps for later requests the blocks that the library frees which contains the address `inside`: up to
+/// 2 GiB of large ones, and all small ones. To be called before the library has other threads. On
+/// systems other than Linux on x86-64 with glibc, and for an address outside of all libraries, it does
+/// nothing.
+pub fn keep_freed_memory(inside: *const c_void) {
+    #[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
+    {
+        small::reserve();
+        if let Some(cpp_library) = hook::cpp_library() {
+            hook::redirect_calls(cpp_library, &functions::FREEING_FUNCTIONS);
+        }
+        hook::redirect_calls(inside, &functions::FUNCTIONS);
+    }
+    #[cfg(not(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64")))]
+    let _ = inside;
+}
