@@ -1,5 +1,5 @@
 //! Replacements for the C library's and the C++ library's functions of memory. Large blocks come from
-//! the store (`large`), small ones from the lists of their size (`small`), all others from the C
+//! the store (`large`), small ones from an allocator of size classes (`small`), all others from the C
 //! library.
 //!
 //! The C++ library frees some small blocks that the plugin took, such as the text of a string that
@@ -48,9 +48,10 @@ const DEFAULT_ALIGN: usize = 16;
 #[inline]
 fn take(align: usize, size: usize) -> *mut c_void {
     if size <= small::MAX_BYTES && align <= small::MAX_ALIGN {
-        let size =
-            if align <= DEFAULT_ALIGN { size } else { size.next_multiple_of(small::MAX_ALIGN) };
-        let block = small::take(size);
+        let block = small::take(match align > DEFAULT_ALIGN {
+            true => size.max(1).next_multiple_of(small::MAX_ALIGN),
+            false => size,
+        });
         if !block.is_null() {
             return block;
         }
@@ -171,7 +172,11 @@ mod tests {
             assert_eq!(posix_memalign(&mut out, 64, MIN_BLOCK_BYTES), 0);
             assert!(large::size_of_block(out).is_some());
             free(out);
-            free(aligned_alloc(64, 128));
+            for size in [0, 1, 100, 128] {
+                let block = aligned_alloc(64, size);
+                assert!((block as usize).is_multiple_of(64), "{size}");
+                free(block);
+            }
             free(new_aligned(128, 4096));
             free(new_aligned_or_null(MIN_BLOCK_BYTES, 64, ptr::null()));
             assert!(new_or_null(usize::MAX / 2, ptr::null()).is_null());

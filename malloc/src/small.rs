@@ -1,9 +1,9 @@
-//! Small blocks, from a range of addresses of their own.
+//! Small blocks: an allocator of size classes with a cache for each thread, as tcmalloc is one.
 //!
-//! The range is divided into pages, each with blocks of one size. A thread has a list of free blocks
-//! and a part of a page for each size, so that most requests take no lock. Lists that grow long, as
-//! those of a thread that frees what others take, go to lists of the process, and so do the lists and
-//! the parts of a thread that ends. Memory is not given back to the system.
+//! A range of addresses is divided into pages, each with blocks of one size class. Most requests are
+//! met by the thread's cache, without a lock: by a list of free blocks, or by the unused part of a page.
+//! Lists that grow long, as those of a thread that frees what others take, go to central lists, and so do
+//! the lists and unused parts of a thread that ends. Memory is not given back to the system.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -21,11 +21,11 @@ pub const MAX_ALIGN: usize = 64;
 const RANGE: usize = 16 << 30;
 const PAGE: usize = 256 << 10;
 
-/// Sizes: every 16 bytes up to `FINE`, then four for each doubling.
-const SIZES: usize = 64 + 24;
+/// Size classes: one for every 16 bytes up to `FINE`, then four for each doubling.
+const CLASSES: usize = 64 + 24;
 const FINE: usize = 1024;
 
-/// A longer list of a thread goes to those of the process; also one of more bytes.
+/// A list of a thread that is longer, or has more bytes, goes to the central lists.
 const MAX_LENGTH: usize = 1024;
 const MAX_LIST_BYTES: usize = 256 << 10;
 
@@ -36,8 +36,8 @@ static START: AtomicUsize = AtomicUsize::new(usize::MAX - RANGE);
 /// Number of pages in use.
 static PAGES: AtomicUsize = AtomicUsize::new(0);
 
-/// For each page, the number of its blocks' size.
-static SIZE_OF_PAGE: [AtomicU8; RANGE / PAGE] = [const { AtomicU8::new(0) }; RANGE / PAGE];
+/// The size class of each page.
+static CLASS_OF_PAGE: [AtomicU8; RANGE / PAGE] = [const { AtomicU8::new(0) }; RANGE / PAGE];
 
 /// True in a process made by `fork`, where a lock may be that of a thread that was not copied.
 static FORKED: AtomicBool = AtomicBool::new(false);
@@ -47,68 +47,68 @@ struct Block {
     next: *mut Block,
 }
 
-/// Free blocks of a size.
+/// Free blocks of a size class.
 #[derive(Clone, Copy)]
 struct List {
     first: *mut Block,
     length: usize,
 }
 
-/// Lists of the process for a size, and parts of pages whose blocks were never used.
-struct Shared {
+/// Lists of a size class that no thread has, and unused parts of its pages.
+struct Central {
     lists: Vec<List>,
-    parts: Vec<Part>,
+    unused: Vec<Unused>,
 }
 
 // SAFETY: nobody uses the blocks, and whoever holds the lock may take them.
-unsafe impl Send for Shared {}
+unsafe impl Send for Central {}
 
-static SHARED: [Mutex<Shared>; SIZES] =
-    [const { Mutex::new(Shared { lists: Vec::new(), parts: Vec::new() }) }; SIZES];
+static CENTRAL: [Mutex<Central>; CLASSES] =
+    [const { Mutex::new(Central { lists: Vec::new(), unused: Vec::new() }) }; CLASSES];
 
-/// Addresses from `next` to `end`.
+/// The unused part of a page: addresses from `next` to `end`.
 #[derive(Clone, Copy)]
-struct Part {
+struct Unused {
     next: usize,
     end: usize,
 }
 
-impl Part {
+impl Unused {
     #[inline]
     fn has(self, bytes: usize) -> bool {
         self.next + bytes <= self.end
     }
 }
 
-/// Blocks of a size that a thread has.
+/// Blocks of a size class that a thread has.
 #[derive(Clone, Copy)]
-struct Own {
+struct ClassCache {
     free: List,
-    part: Part,
+    unused: Unused,
 }
 
-/// Blocks of all sizes that a thread has.
-struct Thread(UnsafeCell<[Own; SIZES]>);
+/// Blocks of all size classes that a thread has.
+struct ThreadCache(UnsafeCell<[ClassCache; CLASSES]>);
 
 const EMPTY: List = List { first: ptr::null_mut(), length: 0 };
-const NOTHING: Own = Own { free: EMPTY, part: Part { next: 0, end: 0 } };
+const NO_BLOCKS: ClassCache = ClassCache { free: EMPTY, unused: Unused { next: 0, end: 0 } };
 
 thread_local! {
-    static THREAD: Thread = const { Thread(UnsafeCell::new([NOTHING; SIZES])) };
+    static CACHE: ThreadCache = const { ThreadCache(UnsafeCell::new([NO_BLOCKS; CLASSES])) };
 }
 
-impl Drop for Thread {
+impl Drop for ThreadCache {
     fn drop(&mut self) {
         if FORKED.load(Ordering::Relaxed) {
             return;
         }
-        for (size, (own, shared)) in self.0.get_mut().iter().zip(&SHARED).enumerate() {
-            let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-            if own.free.length > 0 {
-                shared.lists.push(own.free);
+        for (class, (cache, central)) in self.0.get_mut().iter().zip(&CENTRAL).enumerate() {
+            let mut central = central.lock().unwrap_or_else(PoisonError::into_inner);
+            if cache.free.length > 0 {
+                central.lists.push(cache.free);
             }
-            if own.part.has(bytes_of(size)) {
-                shared.parts.push(own.part);
+            if cache.unused.has(bytes_of(class)) {
+                central.unused.push(cache.unused);
             }
         }
     }
@@ -138,11 +138,11 @@ impl List {
     }
 }
 
-/// The lists of the process for a size; none while another thread, or one that a fork did not copy,
-/// has them.
-fn shared(size: usize) -> Option<MutexGuard<'static, Shared>> {
-    match SHARED[size].try_lock() {
-        Ok(shared) => Some(shared),
+/// The central lists of a size class; none while another thread, or one that a fork did not copy, has
+/// them.
+fn central(class: usize) -> Option<MutexGuard<'static, Central>> {
+    match CENTRAL[class].try_lock() {
+        Ok(central) => Some(central),
         Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
@@ -168,31 +168,31 @@ extern "C" fn in_forked_process() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// The number of the smallest size of at least `bytes`, and the bytes of its blocks.
+/// The smallest size class of at least `bytes`, and the bytes of its blocks.
 #[inline]
-fn size_for(bytes: usize) -> (usize, usize) {
+fn class_for(bytes: usize) -> (usize, usize) {
     if bytes <= FINE {
-        let size = bytes.max(1).div_ceil(16) - 1;
-        return (size, (size + 1) * 16);
+        let class = bytes.max(1).div_ceil(16) - 1;
+        return (class, (class + 1) * 16);
     }
     let exponent = (bytes - 1).ilog2() as usize;
     let quarter = ((bytes - 1) >> (exponent - 2)) & 3;
     (64 + (exponent - 10) * 4 + quarter, (quarter + 5) << (exponent - 2))
 }
 
-/// Bytes of the blocks of a size.
+/// Bytes of a block of a size class.
 #[inline]
-fn bytes_of(size: usize) -> usize {
-    if size < 64 {
-        return (size + 1) * 16;
+fn bytes_of(class: usize) -> usize {
+    if class < 64 {
+        return (class + 1) * 16;
     }
-    let (exponent, quarter) = (10 + (size - 64) / 4, (size - 64) % 4);
+    let (exponent, quarter) = (10 + (class - 64) / 4, (class - 64) % 4);
     (quarter + 5) << (exponent - 2)
 }
 
-/// A new page for blocks of a size; none if there are no more, or the system has no memory.
+/// A new page for a size class; none if there are no more, or the system has no memory.
 #[cold]
-fn new_page(size: usize) -> Option<Part> {
+fn new_page(class: usize) -> Option<Unused> {
     let start = START.load(Ordering::Acquire);
     let in_range = |pages: &usize| *pages < RANGE / PAGE;
     if start == usize::MAX - RANGE || !in_range(&PAGES.load(Ordering::Relaxed)) {
@@ -205,69 +205,69 @@ fn new_page(size: usize) -> Option<Part> {
     if unsafe { libc::mprotect(next as *mut c_void, PAGE, access) } != 0 {
         return None;
     }
-    SIZE_OF_PAGE[page].store(size as u8, Ordering::Release);
-    Some(Part { next, end: next + PAGE })
+    CLASS_OF_PAGE[page].store(class as u8, Ordering::Release);
+    Some(Unused { next, end: next + PAGE })
 }
 
-/// Gives a thread without blocks of a size a list of the process, or a part of a page.
+/// Gives a cache without blocks of a size class a central list, or an unused part of a page.
 #[cold]
-fn refill(own: &mut Own, size: usize) {
-    if let Some(mut shared) = shared(size) {
-        if let Some(list) = shared.lists.pop() {
-            own.free = list;
+fn refill(cache: &mut ClassCache, class: usize) {
+    if let Some(mut central) = central(class) {
+        if let Some(list) = central.lists.pop() {
+            cache.free = list;
             return;
         }
-        if let Some(part) = shared.parts.pop() {
-            own.part = part;
+        if let Some(unused) = central.unused.pop() {
+            cache.unused = unused;
             return;
         }
     }
-    own.part = new_page(size).unwrap_or(NOTHING.part);
+    cache.unused = new_page(class).unwrap_or(NO_BLOCKS.unused);
 }
 
 #[inline]
-fn max_length(size: usize) -> usize {
-    MAX_LENGTH.min(MAX_LIST_BYTES / bytes_of(size))
+fn max_length(class: usize) -> usize {
+    MAX_LENGTH.min(MAX_LIST_BYTES / bytes_of(class))
 }
 
 /// A block of at least `bytes`, at most [`MAX_BYTES`]; null if there is none left. Its address is a
 /// multiple of 16, and of [`MAX_ALIGN`] if `bytes` is.
 #[inline]
 pub fn take(bytes: usize) -> *mut c_void {
-    let (size, bytes) = size_for(bytes);
-    let take = |thread: &Thread| {
+    let (class, bytes) = class_for(bytes);
+    let take = |cache: &ThreadCache| {
         // SAFETY: no other thread has it, and nothing below takes or frees a small block.
-        let own = unsafe { &mut (&mut *thread.0.get())[size] };
-        if own.free.length == 0 && !own.part.has(bytes) {
-            refill(own, size);
+        let cache = unsafe { &mut (&mut *cache.0.get())[class] };
+        if cache.free.length == 0 && !cache.unused.has(bytes) {
+            refill(cache, class);
         }
-        let block = own.free.pop();
+        let block = cache.free.pop();
         if !block.is_null() {
             return block.cast();
         }
-        if !own.part.has(bytes) {
+        if !cache.unused.has(bytes) {
             return ptr::null_mut();
         }
-        own.part.next += bytes;
-        (own.part.next - bytes) as *mut c_void
+        cache.unused.next += bytes;
+        (cache.unused.next - bytes) as *mut c_void
     };
-    // A thread that ends has no lists any more.
-    THREAD.try_with(take).unwrap_or(ptr::null_mut())
+    // A thread that ends may have no cache any more.
+    CACHE.try_with(take).unwrap_or(ptr::null_mut())
 }
 
-/// The number of the size of a block; none for a pointer that is no small block.
+/// The size class of a block; none for a pointer that is no small block.
 #[inline]
-fn size_at(pointer: *mut c_void) -> Option<usize> {
+fn class_at(pointer: *mut c_void) -> Option<usize> {
     let distance = (pointer as usize).wrapping_sub(START.load(Ordering::Relaxed));
     if distance >= RANGE {
         return None;
     }
-    Some(usize::from(SIZE_OF_PAGE[distance / PAGE].load(Ordering::Relaxed)))
+    Some(usize::from(CLASS_OF_PAGE[distance / PAGE].load(Ordering::Relaxed)))
 }
 
 /// The bytes of a small block; none for other pointers.
 pub fn bytes_at(pointer: *mut c_void) -> Option<usize> {
-    size_at(pointer).map(bytes_of)
+    class_at(pointer).map(bytes_of)
 }
 
 /// Keeps a small block for later requests. Returns false for other pointers.
@@ -276,26 +276,26 @@ pub fn bytes_at(pointer: *mut c_void) -> Option<usize> {
 /// Nobody uses the block.
 #[inline]
 pub unsafe fn free(pointer: *mut c_void) -> bool {
-    let Some(size) = size_at(pointer) else { return false };
+    let Some(class) = class_at(pointer) else { return false };
     let block = pointer.cast::<Block>();
-    let keep = |thread: &Thread| {
+    let keep = |cache: &ThreadCache| {
         // SAFETY: as in `take`.
-        let own = unsafe { &mut (&mut *thread.0.get())[size] };
+        let cache = unsafe { &mut (&mut *cache.0.get())[class] };
         // SAFETY: the caller's promise.
-        unsafe { own.free.push(block) };
-        if own.free.length > max_length(size)
-            && let Some(mut shared) = shared(size)
+        unsafe { cache.free.push(block) };
+        if cache.free.length > max_length(class)
+            && let Some(mut central) = central(class)
         {
-            shared.lists.push(std::mem::replace(&mut own.free, EMPTY));
+            central.lists.push(std::mem::replace(&mut cache.free, EMPTY));
         }
     };
-    if THREAD.try_with(keep).is_err()
-        && let Some(mut shared) = shared(size)
+    if CACHE.try_with(keep).is_err()
+        && let Some(mut central) = central(class)
     {
         let mut list = EMPTY;
         // SAFETY: the caller's promise.
         unsafe { list.push(block) };
-        shared.lists.push(list);
+        central.lists.push(list);
     }
     true
 }
@@ -305,14 +305,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_fit_and_are_aligned() {
+    fn classes_fit_and_are_aligned() {
         for bytes in 0..=MAX_BYTES {
-            let (size, given) = size_for(bytes);
-            assert!(size < SIZES && given >= bytes && given <= 16 + bytes + bytes / 4, "{bytes}");
-            assert_eq!(bytes_of(size), given, "{bytes}");
+            let (class, given) = class_for(bytes);
+            assert!(
+                class < CLASSES && given >= bytes && given <= 16 + bytes + bytes / 4,
+                "{bytes}"
+            );
+            assert_eq!(bytes_of(class), given, "{bytes}");
             assert!(given.is_multiple_of(if bytes > FINE { 256 } else { 16 }), "{bytes}");
         }
-        assert_eq!(size_for(MAX_BYTES), (SIZES - 1, MAX_BYTES));
+        assert_eq!(class_for(MAX_BYTES), (CLASSES - 1, MAX_BYTES));
     }
 
     #[test]
@@ -340,8 +343,8 @@ mod tests {
     #[test]
     fn addresses_are_multiples_of_the_alignment() {
         reserve();
-        let sizes = (1..=MAX_BYTES / MAX_ALIGN).map(|n| n * MAX_ALIGN);
-        for bytes in sizes {
+        let multiples = (1..=MAX_BYTES / MAX_ALIGN).map(|n| n * MAX_ALIGN);
+        for bytes in multiples {
             let block = take(bytes);
             assert!((block as usize).is_multiple_of(MAX_ALIGN), "{bytes}");
             // SAFETY: a block of this test, which it uses no longer.
