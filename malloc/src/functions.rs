@@ -11,35 +11,37 @@ use std::ptr;
 
 use crate::{large, small};
 
-/// The names of the plugin's functions, and their replacements.
-pub const FUNCTIONS: [(&CStr, *const c_void); 14] = [
+/// Imports that take a block, and their replacements.
+pub const ALLOCATING: [(&CStr, *const c_void); 8] = [
     (c"malloc", malloc as *const c_void),
     (c"aligned_alloc", aligned_alloc as *const c_void),
     (c"posix_memalign", posix_memalign as *const c_void),
-    (c"realloc", realloc as *const c_void),
-    (c"free", free as *const c_void),
     (c"_Znwm", new as *const c_void),
     (c"_Znam", new as *const c_void),
     (c"_ZnwmRKSt9nothrow_t", new_or_null as *const c_void),
     (c"_ZnwmSt11align_val_t", new_aligned as *const c_void),
     (c"_ZnwmSt11align_val_tRKSt9nothrow_t", new_aligned_or_null as *const c_void),
-    (c"_ZdlPv", free as *const c_void),
-    (c"_ZdaPv", free as *const c_void),
-    (c"_ZdlPvRKSt9nothrow_t", free as *const c_void),
-    (c"_ZdlPvSt11align_val_t", free as *const c_void),
 ];
 
-/// The names of the C++ library's functions that free a block, and their replacements.
-pub const FREEING_FUNCTIONS: [(&CStr, *const c_void); 8] = [
-    (c"realloc", realloc as *const c_void),
+/// Imports that free a block, and their replacements. Those of C++ may have more arguments, which are not
+/// needed.
+pub const FREEING: [(&CStr, *const c_void); 12] = [
     (c"free", free as *const c_void),
+    (c"realloc", realloc as *const c_void),
     (c"_ZdlPv", free as *const c_void),
     (c"_ZdaPv", free as *const c_void),
     (c"_ZdlPvm", free as *const c_void),
     (c"_ZdaPvm", free as *const c_void),
     (c"_ZdlPvRKSt9nothrow_t", free as *const c_void),
+    (c"_ZdaPvRKSt9nothrow_t", free as *const c_void),
     (c"_ZdlPvSt11align_val_t", free as *const c_void),
+    (c"_ZdaPvSt11align_val_t", free as *const c_void),
+    (c"_ZdlPvmSt11align_val_t", free as *const c_void),
+    (c"_ZdaPvmSt11align_val_t", free as *const c_void),
 ];
+
+/// Imports of the C library that expect a block of its own. A library with one of them gets no small blocks.
+pub const EXPECTING: [&CStr; 4] = [c"reallocarray", c"malloc_usable_size", c"getline", c"getdelim"];
 
 /// The alignment of every block of the C library.
 const DEFAULT_ALIGN: usize = 16;
@@ -67,7 +69,13 @@ fn take(align: usize, size: usize) -> *mut c_void {
 /// A block for `malloc` and its relatives; null if there is no memory left.
 #[inline]
 fn take_any(align: usize, size: usize) -> *mut c_void {
-    if large::belongs(align, size) { large::take(size) } else { take(align, size) }
+    if large::belongs(align, size) {
+        let block = large::take(size);
+        if !block.is_null() {
+            return block;
+        }
+    }
+    take(align, size)
 }
 
 /// A block is needed, and there is none: ends the process, as a C++ exception that nobody catches.

@@ -46,32 +46,56 @@ struct Object {
 /// names in `functions`, the function beside that name is called. Does nothing for a library that
 /// is not found.
 pub fn redirect_calls(inside: *const c_void, functions: &[(&CStr, *const c_void)]) {
-    let mut search = (inside as usize, None);
-    // SAFETY: `find` is called during this call only, with a pointer to `search`.
-    unsafe { libc::dl_iterate_phdr(Some(find), (&raw mut search).cast()) };
-    if let Some(object) = search.1 {
+    if let Some(object) = object_with(inside) {
+        let redirect = &mut |name: &CStr, place: usize| {
+            if let Some((_, function)) = functions.iter().find(|(wanted, _)| *wanted == name) {
+                // SAFETY: the place of a pointer to a function of this name.
+                unsafe { write(&object, place, *function) };
+            }
+        };
         // SAFETY: it is loaded, and stays so as long as the address may be used.
-        unsafe { redirect(&object, functions) };
+        unsafe { visit_imports(&object, redirect) };
     }
 }
 
-/// An address inside the C++ library; none if it is not loaded.
+/// Returns true if the library that contains the address `inside` calls one of the functions `names`.
+pub fn calls_any(inside: *const c_void, names: &[&CStr]) -> bool {
+    let mut found = false;
+    if let Some(object) = object_with(inside) {
+        // SAFETY: as above.
+        unsafe { visit_imports(&object, &mut |name, _| found |= names.contains(&name)) };
+    }
+    found
+}
+
+/// An address inside the C++ library; none if it is not loaded, or if the process has another allocator than
+/// it and the C library, linked or preloaded.
 pub fn cpp_library() -> Option<*const c_void> {
-    // SAFETY: two questions about loaded libraries; the name is that of a function which no other
-    // library has in its place.
+    let delete = c"_ZdlPv".as_ptr();
+    // SAFETY: questions about loaded libraries.
     unsafe {
         let library = libc::dlopen(c"libstdc++.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
         if library.is_null() {
             return None;
         }
-        let function = libc::dlsym(library, c"_ZSt20__throw_length_errorPKc".as_ptr());
-        (!function.is_null()).then_some(function.cast_const())
+        let [own, global] = [library, libc::RTLD_DEFAULT].map(|scope| libc::dlsym(scope, delete));
+        let free = libc::dlsym(libc::RTLD_DEFAULT, c"free".as_ptr());
+        let is_own = (global.is_null() || global == own) && free == libc::free as *mut c_void;
+        (is_own && !own.is_null()).then_some(own.cast_const())
     }
+}
+
+/// The loaded library that contains an address.
+fn object_with(inside: *const c_void) -> Option<Object> {
+    let mut search = (inside as usize, None);
+    // SAFETY: `find` is called during this call only, with a pointer to `search`.
+    unsafe { libc::dl_iterate_phdr(Some(find), (&raw mut search).cast()) };
+    search.1
 }
 
 /// Keeps the library that the address is inside of.
 unsafe extern "C" fn find(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
-    // SAFETY: both come from `redirect_calls` and the loader, and nobody else has them now.
+    // SAFETY: both come from `object_with` and the loader, and nobody else has them now.
     let (info, search) = unsafe { (&*info, &mut *search.cast::<(usize, Option<Object>)>()) };
     let base = info.dlpi_addr as usize;
     // SAFETY: the loader's own table.
@@ -91,9 +115,12 @@ unsafe extern "C" fn find(info: *mut libc::dl_phdr_info, _: usize, search: *mut 
     1
 }
 
+/// Calls `f` with the name of each function or variable that the object imports, and the place of the
+/// pointer to it.
+///
 /// # Safety
 /// The object is loaded.
-unsafe fn redirect(object: &Object, functions: &[(&CStr, *const c_void)]) {
+unsafe fn visit_imports(object: &Object, f: &mut dyn FnMut(&CStr, usize)) {
     let value = |wanted: i64| {
         let mut entry = object.dynamic as *const Dynamic;
         loop {
@@ -125,10 +152,7 @@ unsafe fn redirect(object: &Object, functions: &[(&CStr, *const c_void)]) {
                 let symbol = &*(symbols as *const libc::Elf64_Sym).add(symbol);
                 CStr::from_ptr((names + symbol.st_name as usize) as *const c_char)
             };
-            if let Some((_, function)) = functions.iter().find(|(wanted, _)| *wanted == name) {
-                // SAFETY: the place of a pointer to a function of this name.
-                unsafe { write(object, object.base + entry.offset, *function) };
-            }
+            f(name, object.base + entry.offset);
         }
     }
 }

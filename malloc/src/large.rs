@@ -2,7 +2,9 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+
+use crate::small::lock;
 
 /// The size of a huge page. Every block begins at a multiple, which an address of the C library
 /// hardly ever does: that distinguishes nearly all others without a lookup in the store.
@@ -34,6 +36,11 @@ impl Store {
     /// A block of at least `size` bytes; its address, or 0 if the system has none left.
     fn take(&mut self, size: usize) -> usize {
         let Some(size) = size.checked_next_multiple_of(PAGE) else { return 0 };
+        // A block is freed without memory for a longer list.
+        let blocks = self.used.len() + 1;
+        if self.used.try_reserve(1).is_err() || self.free.try_reserve(blocks).is_err() {
+            return 0;
+        }
         // A much larger block would soon be missing for a larger request.
         let fits = |block: &&(usize, Block)| {
             (size..=size.saturating_add(size / 4)).contains(&block.1.size)
@@ -95,8 +102,9 @@ fn unmap(block: Block) {
     unsafe { libc::munmap(block.address as *mut c_void, block.size) };
 }
 
-fn with_store<R>(f: impl FnOnce(&mut Store) -> R) -> R {
-    f(&mut STORE.lock().unwrap_or_else(PoisonError::into_inner))
+/// The result of `f`; none if a forked process cannot have the store.
+fn with_store<R>(f: impl FnOnce(&mut Store) -> R) -> Option<R> {
+    lock(&STORE).map(|mut store| f(&mut store))
 }
 
 /// Returns true if an allocation belongs to the store.
@@ -107,7 +115,7 @@ pub fn belongs(align: usize, size: usize) -> bool {
 
 /// A block of at least `size` bytes that begins at a huge page; null if the system has no memory left.
 pub fn take(size: usize) -> *mut c_void {
-    with_store(|store| store.take(size)) as *mut c_void
+    with_store(|store| store.take(size)).unwrap_or(0) as *mut c_void
 }
 
 /// Returns true if a pointer could be a block of the store; nearly no other is.
@@ -124,12 +132,15 @@ pub fn size_of_block(pointer: *mut c_void) -> Option<usize> {
     with_store(|store| {
         store.used.iter().find(|block| block.address == pointer as usize).map(|block| block.size)
     })
+    .flatten()
 }
 
-/// Gives a block back to the store. Returns false for other pointers.
+/// Gives a block back to the store. Returns false for other pointers. In a forked process that cannot have
+/// the store, the block is lost.
 #[inline]
 pub fn free(pointer: *mut c_void) -> bool {
-    could_be_of_store(pointer) && with_store(|store| store.free(pointer as usize)).is_some()
+    could_be_of_store(pointer)
+        && with_store(|store| store.free(pointer as usize).is_some()).unwrap_or(true)
 }
 
 #[cfg(test)]

@@ -21,18 +21,23 @@ mod small;
 
 use std::ffi::c_void;
 
-/// Keeps for later requests the blocks that the library frees which contains the address `inside`: up to
-/// 2 GiB of large ones, and all small ones. To be called before the library has other threads. On
-/// systems other than Linux on x86-64 with glibc, and for an address outside of all libraries, it does
-/// nothing.
+/// Keeps for later requests the blocks that a library frees: up to 2 GiB of large ones, and all small ones.
+/// `inside` is an address in the library. On systems other than Linux on x86-64 with glibc, it does nothing.
+///
+/// The C library keeps the small blocks if the address space is limited (`ulimit -v`), or the process has
+/// another allocator, linked or preloaded.
 pub fn keep_freed_memory(inside: *const c_void) {
     #[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
     {
-        small::reserve();
-        if let Some(cpp_library) = hook::cpp_library() {
-            hook::redirect_calls(cpp_library, &functions::FREEING_FUNCTIONS);
+        // Another thread may use the library: what it gets from now on can be freed at once.
+        hook::redirect_calls(inside, &functions::FREEING);
+        if let Some(cpp_library) = hook::cpp_library()
+            && !hook::calls_any(inside, &functions::EXPECTING)
+        {
+            hook::redirect_calls(cpp_library, &functions::FREEING);
+            small::reserve();
         }
-        hook::redirect_calls(inside, &functions::FUNCTIONS);
+        hook::redirect_calls(inside, &functions::ALLOCATING);
     }
     #[cfg(not(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64")))]
     let _ = inside;

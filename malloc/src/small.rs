@@ -1,9 +1,11 @@
 //! Small blocks: an allocator of size classes with a cache for each thread, as tcmalloc is one.
 //!
-//! A range of addresses is divided into pages, each with blocks of one size class. Most requests are
-//! met by the thread's cache, without a lock: by a list of free blocks, or by the unused part of a page.
-//! Lists that grow long, as those of a thread that frees what others take, go to central lists, and so do
-//! the lists and unused parts of a thread that ends. Memory is not given back to the system.
+//! A range of addresses is divided into spans, each with blocks of one size class. Most requests are
+//! met by the thread's cache, without a lock: by a list of free blocks, or by the unused part of a span.
+//! A list that grows long, as that of a thread that frees what others take, is moved whole to the central
+//! lists, from which another thread takes it; so are the lists and unused parts of a thread that ends.
+//! Memory is not given back to the system, and a span keeps its class. A thread has at most 20 MB of free
+//! blocks.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -17,9 +19,9 @@ pub const MAX_BYTES: usize = 64 << 10;
 /// Largest alignment of a block whose size is a multiple of it, in bytes: that of XLA's buffers.
 pub const MAX_ALIGN: usize = 64;
 
-/// Bytes of all addresses, and of a page.
+/// Bytes of the range, and of a span.
 const RANGE: usize = 16 << 30;
-const PAGE: usize = 256 << 10;
+const SPAN: usize = 256 << 10;
 
 /// Size classes: one for every 16 bytes up to `FINE`, then four for each doubling.
 const CLASSES: usize = 64 + 24;
@@ -29,17 +31,17 @@ const FINE: usize = 1024;
 const MAX_LENGTH: usize = 1024;
 const MAX_LIST_BYTES: usize = 256 << 10;
 
-/// The first address; before [`reserve`], one to which every address has a larger distance than
-/// [`RANGE`].
+/// The first address of the range; before [`reserve`], one that no address of a process is within
+/// [`RANGE`] above.
 static START: AtomicUsize = AtomicUsize::new(usize::MAX - RANGE);
 
-/// Number of pages in use.
-static PAGES: AtomicUsize = AtomicUsize::new(0);
+/// Number of spans in use.
+static SPANS: Mutex<usize> = Mutex::new(0);
 
-/// The size class of each page.
-static CLASS_OF_PAGE: [AtomicU8; RANGE / PAGE] = [const { AtomicU8::new(0) }; RANGE / PAGE];
+/// The size class of each span.
+static CLASS_OF_SPAN: [AtomicU8; RANGE / SPAN] = [const { AtomicU8::new(0) }; RANGE / SPAN];
 
-/// True in a process made by `fork`, where a lock may be that of a thread that was not copied.
+/// True in a process made by `fork`, where a thread that was not copied may hold a lock for ever.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// A free block, in which the address of the next one is written.
@@ -54,7 +56,7 @@ struct List {
     length: usize,
 }
 
-/// Lists of a size class that no thread has, and unused parts of its pages.
+/// Lists of free blocks of a size class, and unused parts of its spans, for the thread that asks next.
 struct Central {
     lists: Vec<List>,
     unused: Vec<Unused>,
@@ -66,7 +68,7 @@ unsafe impl Send for Central {}
 static CENTRAL: [Mutex<Central>; CLASSES] =
     [const { Mutex::new(Central { lists: Vec::new(), unused: Vec::new() }) }; CLASSES];
 
-/// The unused part of a page: addresses from `next` to `end`.
+/// The unused part of a span: addresses from `next` to `end`.
 #[derive(Clone, Copy)]
 struct Unused {
     next: usize,
@@ -99,16 +101,14 @@ thread_local! {
 
 impl Drop for ThreadCache {
     fn drop(&mut self) {
-        if FORKED.load(Ordering::Relaxed) {
-            return;
-        }
-        for (class, (cache, central)) in self.0.get_mut().iter().zip(&CENTRAL).enumerate() {
-            let mut central = central.lock().unwrap_or_else(PoisonError::into_inner);
+        for (class, cache) in self.0.get_mut().iter().enumerate() {
+            let Some(mut central) = lock(&CENTRAL[class]) else { continue };
+            // Without memory for it, the blocks are lost.
             if cache.free.length > 0 {
-                central.lists.push(cache.free);
+                push(&mut central.lists, cache.free);
             }
             if cache.unused.has(bytes_of(class)) {
-                central.unused.push(cache.unused);
+                push(&mut central.unused, cache.unused);
             }
         }
     }
@@ -138,28 +138,46 @@ impl List {
     }
 }
 
-/// The central lists of a size class; none while another thread, or one that a fork did not copy, has
-/// them.
-fn central(class: usize) -> Option<MutexGuard<'static, Central>> {
-    match CENTRAL[class].try_lock() {
-        Ok(central) => Some(central),
+/// Guard of a lock; none if it is held in a forked process, perhaps for ever.
+pub fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    if !FORKED.load(Ordering::Relaxed) {
+        return Some(mutex.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
 }
 
-/// Reserves the addresses, once. Without them, the C library has all small blocks.
+/// Appends to a list. Returns false if there is no memory for it, which must not end the process.
+fn push<T>(list: &mut Vec<T>, item: T) -> bool {
+    let has_room = list.try_reserve(1).is_ok();
+    if has_room {
+        list.push(item);
+    }
+    has_room
+}
+
+/// Reserves the range, once. Without it, the C library has all small blocks; so it is where the process has
+/// a limit of its address space.
 pub fn reserve() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: a question.
+        let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
+        if !known || limit.rlim_cur != libc::RLIM_INFINITY {
+            return;
+        }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: new addresses that the system chooses, without access.
         let start =
-            unsafe { libc::mmap(ptr::null_mut(), RANGE + PAGE, libc::PROT_NONE, flags, -1, 0) };
+            unsafe { libc::mmap(ptr::null_mut(), RANGE + SPAN, libc::PROT_NONE, flags, -1, 0) };
         if start != libc::MAP_FAILED {
             // SAFETY: the handler stores to an atomic, which a forked process may do.
             unsafe { libc::pthread_atfork(None, None, Some(in_forked_process)) };
-            START.store((start as usize).next_multiple_of(PAGE), Ordering::Release);
+            START.store((start as usize).next_multiple_of(SPAN), Ordering::Release);
         }
     });
 }
@@ -190,29 +208,29 @@ fn bytes_of(class: usize) -> usize {
     (quarter + 5) << (exponent - 2)
 }
 
-/// A new page for a size class; none if there are no more, or the system has no memory.
+/// A new span for a size class; none if there are no more, or the system has no memory.
 #[cold]
-fn new_page(class: usize) -> Option<Unused> {
+fn new_span(class: usize) -> Option<Unused> {
     let start = START.load(Ordering::Acquire);
-    let in_range = |pages: &usize| *pages < RANGE / PAGE;
-    if start == usize::MAX - RANGE || !in_range(&PAGES.load(Ordering::Relaxed)) {
+    let mut spans = lock(&SPANS)?;
+    if start == usize::MAX - RANGE || *spans == RANGE / SPAN {
         return None;
     }
-    let page = Some(PAGES.fetch_add(1, Ordering::Relaxed)).filter(in_range)?;
-    let next = start + page * PAGE;
+    let next = start + *spans * SPAN;
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a page of the range that no thread has used.
-    if unsafe { libc::mprotect(next as *mut c_void, PAGE, access) } != 0 {
+    // SAFETY: a span of the range that no thread has used.
+    if unsafe { libc::mprotect(next as *mut c_void, SPAN, access) } != 0 {
         return None;
     }
-    CLASS_OF_PAGE[page].store(class as u8, Ordering::Release);
-    Some(Unused { next, end: next + PAGE })
+    CLASS_OF_SPAN[*spans].store(class as u8, Ordering::Release);
+    *spans += 1;
+    Some(Unused { next, end: next + SPAN })
 }
 
-/// Gives a cache without blocks of a size class a central list, or an unused part of a page.
+/// Gives a cache without blocks of a size class a central list, or an unused part of a span.
 #[cold]
 fn refill(cache: &mut ClassCache, class: usize) {
-    if let Some(mut central) = central(class) {
+    if let Some(mut central) = lock(&CENTRAL[class]) {
         if let Some(list) = central.lists.pop() {
             cache.free = list;
             return;
@@ -222,7 +240,7 @@ fn refill(cache: &mut ClassCache, class: usize) {
             return;
         }
     }
-    cache.unused = new_page(class).unwrap_or(NO_BLOCKS.unused);
+    cache.unused = new_span(class).unwrap_or(NO_BLOCKS.unused);
 }
 
 #[inline]
@@ -262,7 +280,7 @@ fn class_at(pointer: *mut c_void) -> Option<usize> {
     if distance >= RANGE {
         return None;
     }
-    Some(usize::from(CLASS_OF_PAGE[distance / PAGE].load(Ordering::Relaxed)))
+    Some(usize::from(CLASS_OF_SPAN[distance / SPAN].load(Ordering::Relaxed)))
 }
 
 /// The bytes of a small block; none for other pointers.
@@ -284,18 +302,19 @@ pub unsafe fn free(pointer: *mut c_void) -> bool {
         // SAFETY: the caller's promise.
         unsafe { cache.free.push(block) };
         if cache.free.length > max_length(class)
-            && let Some(mut central) = central(class)
+            && let Some(mut central) = lock(&CENTRAL[class])
+            && push(&mut central.lists, cache.free)
         {
-            central.lists.push(std::mem::replace(&mut cache.free, EMPTY));
+            cache.free = EMPTY;
         }
     };
     if CACHE.try_with(keep).is_err()
-        && let Some(mut central) = central(class)
+        && let Some(mut central) = lock(&CENTRAL[class])
     {
         let mut list = EMPTY;
         // SAFETY: the caller's promise.
         unsafe { list.push(block) };
-        central.lists.push(list);
+        push(&mut central.lists, list);
     }
     true
 }
@@ -353,12 +372,12 @@ mod tests {
     }
 
     /// Blocks that one thread takes and another frees, and those of threads that have ended, are used
-    /// again: many times the blocks of a page need few pages.
+    /// again: many times the blocks of a span need few spans.
     #[test]
     fn blocks_of_other_threads_are_used_again() {
         reserve();
         const BYTES: usize = 48 << 10;
-        let before = PAGES.load(Ordering::Relaxed);
+        let before = *lock(&SPANS).unwrap();
         for _ in 0..100 {
             let blocks: Vec<usize> =
                 std::thread::spawn(|| (0..20).map(|_| take(BYTES) as usize).collect())
@@ -371,7 +390,7 @@ mod tests {
             // SAFETY: blocks of this test, which it uses no longer.
             blocks.iter().for_each(|&block| assert!(unsafe { free(block as *mut c_void) }));
         }
-        let pages = PAGES.load(Ordering::Relaxed) - before;
-        assert!(pages < 100, "{pages} pages for at most 60 blocks at once");
+        let spans = *lock(&SPANS).unwrap() - before;
+        assert!(spans < 100, "{spans} spans for at most 60 blocks at once");
     }
 }
