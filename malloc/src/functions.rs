@@ -40,7 +40,7 @@ pub const FREEING: [(&CStr, *const c_void); 12] = [
     (c"_ZdaPvmSt11align_val_t", free as *const c_void),
 ];
 
-/// Imports of the C library that expect a block of its own. A library with one of them gets no small blocks.
+/// Imports that expect a block of the C library.
 pub const EXPECTING: [&CStr; 4] = [c"reallocarray", c"malloc_usable_size", c"getline", c"getdelim"];
 
 /// The alignment of every block of the C library.

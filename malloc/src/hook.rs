@@ -177,3 +177,16 @@ unsafe fn write(object: &Object, place: usize, function: *const c_void) {
         protect(libc::PROT_READ);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imports_of_a_library_are_found() {
+        let here = imports_of_a_library_are_found as *const c_void;
+        assert!(calls_any(here, &[c"free"]));
+        assert!(!calls_any(here, &[c"no_such_function"]));
+        assert!(!calls_any(std::ptr::null(), &[c"free"]));
+    }
+}

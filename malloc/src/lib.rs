@@ -25,15 +25,17 @@ use std::ffi::c_void;
 /// `inside` is an address in the library. On systems other than Linux on x86-64 with glibc, it does nothing.
 ///
 /// The C library keeps the small blocks if the address space is limited (`ulimit -v`), or the process has
-/// another allocator, linked or preloaded.
+/// another allocator, linked or preloaded. It keeps all blocks of a library that calls a function of
+/// `functions::EXPECTING`.
 pub fn keep_freed_memory(inside: *const c_void) {
     #[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
     {
+        if hook::calls_any(inside, &functions::EXPECTING) {
+            return;
+        }
         // Another thread may use the library: what it gets from now on can be freed at once.
         hook::redirect_calls(inside, &functions::FREEING);
-        if let Some(cpp_library) = hook::cpp_library()
-            && !hook::calls_any(inside, &functions::EXPECTING)
-        {
+        if let Some(cpp_library) = hook::cpp_library() {
             hook::redirect_calls(cpp_library, &functions::FREEING);
             small::reserve();
         }
@@ -41,4 +43,17 @@ pub fn keep_freed_memory(inside: *const c_void) {
     }
     #[cfg(not(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64")))]
     let _ = inside;
+}
+
+/// Returns true for a block that this package gave.
+pub fn owns(block: *const c_void) -> bool {
+    #[cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
+    return small::bytes_at(block.cast_mut())
+        .or_else(|| large::size_of_block(block.cast_mut()))
+        .is_some();
+    #[cfg(not(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64")))]
+    {
+        let _ = block;
+        false
+    }
 }
